@@ -1,0 +1,68 @@
+"""The book from a terminal: python -m mha_lib doctor | figures | measure compare | notebooks."""
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main(arguments=None):
+    """Run one command; the exit status is 0 if all is well."""
+    options = _parser().parse_args(arguments)
+    return options.run(options)
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="python -m mha_lib", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="command")
+    doctor = commands.add_parser("doctor", help="is this installation in order?")
+    doctor.set_defaults(run=_doctor)
+    figures = commands.add_parser("figures", help="draw every picture of the book again")
+    figures.add_argument("--out", type=Path, default=Path("figures"), help="folder (figures)")
+    figures.set_defaults(run=_figures)
+    measure = commands.add_parser("measure", help="time implementations against each other")
+    measure.add_argument("what", choices=["compare"], help="layers side by side, as ratios")
+    measure.add_argument("--sizes", type=int, nargs="+", default=[128, 512, 2048], metavar="N")
+    measure.add_argument("--rounds", type=int, default=9, help="turns of each contender (9)")
+    measure.set_defaults(run=_measure)
+    notebooks = commands.add_parser("notebooks", help="run chapters afresh and keep their outputs")
+    notebooks.add_argument("paths", type=Path, nargs="*", help="all chapters if none is named")
+    notebooks.set_defaults(run=_notebooks)
+    return parser
+
+
+def _doctor(_):
+    from mha_lib import doctor
+
+    return 0 if doctor.examine() else 1
+
+
+def _figures(options):
+    from mha_lib import figures
+
+    figures.write_all(options.out)
+    return 0
+
+
+def _measure(options):
+    from mha_lib import contenders, measure
+
+    for n in options.sizes:
+        for causal in (False, True):
+            for kind in (contenders.forward, contenders.forward_backward):
+                label = f"{kind.__name__.replace('_', ' + ')}, n = {n}{', causal' * causal}"
+                print(label)
+                print(measure.table(measure.compare(kind(n, causal), options.rounds, label)))
+    return 0
+
+
+def _notebooks(options):
+    from mha_lib import notebooks
+
+    for path in options.paths or sorted(Path("notebooks").glob("*.ipynb")):
+        print(f"running {path}")
+        notebooks.run(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

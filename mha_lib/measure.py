@@ -1,0 +1,70 @@
+"""Time implementations against each other: interleaved, by medians, as ratios within one run.
+
+Times on a shared machine move by a factor of two from minute to minute. Ratios between contenders
+that take turns hold far better, so they are what is reported.
+"""
+
+import statistics
+import time
+from typing import NamedTuple
+
+import torch
+from tqdm import tqdm
+
+PAUSE = 0.05  # seconds: BLAS and OpenMP workers spin after a call and slow whoever comes next
+
+
+class Timing(NamedTuple):
+    """A contender's median time in seconds, and the median of its ratio to the first contender."""
+
+    name: str
+    seconds: float
+    ratio: float
+
+
+def compare(contenders, rounds=9, label=""):
+    """Time functions without arguments, given by name, against the first of them.
+
+    Each round runs every contender once: a pause, an untimed call, a timed one.
+
+    >>> [t.name for t in compare({"a": lambda: None, "b": lambda: None}, rounds=1)]
+    ['a', 'b']
+    """
+    samples = {name: [] for name in contenders}
+    for _ in tqdm(range(rounds), desc=label, leave=False, disable=not label):
+        for name, function in contenders.items():
+            samples[name].append(_time_once(function))
+    first = next(iter(samples.values()))
+    return [
+        Timing(name, statistics.median(taken), _median_ratio(taken, first))
+        for name, taken in samples.items()
+    ]
+
+
+def table(timings):
+    """The timings as lines of text.
+
+    >>> print(table([Timing("bare", 0.0123, 1.0)]))
+    bare                                 12.30 ms   1.00
+    """
+    return "\n".join(f"{t.name:34} {t.seconds * 1e3:7.2f} ms {t.ratio:6.2f}" for t in timings)
+
+
+def _time_once(function):
+    time.sleep(PAUSE)
+    function()
+    _wait()
+    start = time.perf_counter()
+    function()
+    _wait()
+    return time.perf_counter() - start
+
+
+def _wait():
+    """On a GPU a call returns before the work is done."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _median_ratio(taken, first):
+    return statistics.median(a / b for a, b in zip(taken, first, strict=True))

@@ -1,0 +1,143 @@
+"""Scaled dot-product attention in PyTorch: an explicit core that gives weights, and a fused one.
+
+Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from mha_lib import masks, validate
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def scaled_dot_product_attention(
+    query,
+    key,
+    value,
+    mask=None,
+    bias=None,
+    *,
+    causal=False,
+    scale=None,
+    dropout_p=0.0,
+    need_weights=True,
+):
+    """Mix the values of each query's allowed keys: softmax(scale * Q K^T + bias) V.
+
+    Shapes, masks, results and errors are those of mha_lib.scratch; (output, None) comes back when
+    weights are not needed, from torch's fused kernel, and the output is the same. ``dropout_p``
+    drops weights on their way to the output; the weights returned are those before dropout.
+
+    >>> query, key = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> output, weights = scaled_dot_product_attention(query, key, value=torch.eye(3))
+    >>> [round(weight, 3) for weight in weights[0].tolist()]
+    [0.198, 0.401, 0.401]
+    """
+    check_arguments(query, key, value, mask, bias, causal, scale, dropout_p)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    query, key, value, spoiled = _set_aside_nonfinite(query, key, value, mask, causal)
+    if need_weights or spoiled is not None:
+        output, weights = explicit(
+            query,
+            key,
+            value,
+            mask,
+            bias,
+            causal=causal,
+            scale=scale,
+            dropout_p=dropout_p,
+            spoiled=spoiled,
+        )
+        return output, weights if need_weights else None
+    output = fused(query, key, value, mask, bias, causal=causal, scale=scale, dropout_p=dropout_p)
+    return output, None
+
+
+def explicit(
+    query, key, value, mask=None, bias=None, *, causal=False, scale, dropout_p=0.0, spoiled=None
+):
+    """Matmul, softmax, matmul: output and weights, half precision computed in float32."""
+    dtype, n_q, n_kv = query.dtype, query.shape[-2], key.shape[-2]
+    allowed = masks.allowed(mask, causal, n_q, n_kv, device=query.device)
+    q, k, v = (a.float() if dtype in HALF else a for a in (query, key, value))
+    scores = scale * (q @ k.transpose(-1, -2))  # (..., n_q, n_kv)
+    if bias is not None:
+        scores = scores + bias
+    if spoiled is not None:
+        scores = scores.masked_fill(spoiled, torch.nan)
+    weights = _masked_softmax(scores, allowed)  # (..., n_q, n_kv)
+    output = F.dropout(weights, dropout_p) @ v if dropout_p else weights @ v  # (..., n_q, d_v)
+    return output.to(dtype), weights.to(dtype)
+
+
+def fused(query, key, value, mask=None, bias=None, *, causal=False, scale, dropout_p=0.0):
+    """torch's own kernel, which never stores the weights; torch aligns causal rows top-left."""
+    n_q, n_kv = query.shape[-2], key.shape[-2]
+    if 0 in (n_q, n_kv):
+        return query.new_zeros(*query.shape[:-1], value.shape[-1])
+    is_causal = causal and mask is None and bias is None and n_q == n_kv
+    attn_mask = None
+    if not is_causal:
+        allowed = masks.allowed(mask, causal, n_q, n_kv, device=query.device)
+        attn_mask = _additive(allowed, bias)
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale
+    )
+
+
+def check_arguments(query, key, value, mask, bias, causal, scale, dropout_p=0.0):
+    """Refuse what attention cannot use, with the errors of mha_lib.scratch."""
+    validate.floats(torch.Tensor, query=query, key=key, value=value)
+    validate.attention_inputs(query, key, value)
+    validate.flag("causal", causal)
+    validate.scale(scale)
+    validate.probability("dropout_p", dropout_p)
+    shape = (*query.shape[:-1], key.shape[-2])
+    if mask is not None:
+        masks.check(mask, shape, torch.Tensor)
+    if bias is not None:
+        _check_bias(bias, query, shape)
+
+
+def _check_bias(bias, query, shape):
+    validate.floats(torch.Tensor, query=query, bias=bias)
+    validate.broadcasts("bias", bias, shape)
+    if not bias.isfinite().all():
+        raise ValueError("bias must be finite, got inf or NaN: positions are hidden by mask")
+
+
+def _additive(allowed, bias):
+    """What torch's kernel takes as attn_mask: a boolean mask, or a bias with -inf where hidden."""
+    if bias is None or allowed is None:
+        return allowed if bias is None else bias
+    return torch.where(allowed, bias, -torch.inf)
+
+
+def _masked_softmax(scores, allowed):
+    """Softmax over the allowed keys; a row with none is zero, and so is its gradient."""
+    if allowed is None:
+        return scores.softmax(-1)
+    hidden = ~allowed
+    empty = hidden.all(-1, keepdim=True)  # softmax of -inf alone is NaN, also going backward
+    weights = scores.masked_fill(hidden & ~empty, -torch.inf).softmax(-1)
+    return weights.masked_fill(hidden, 0)
+
+
+def _set_aside_nonfinite(query, key, value, mask, causal):
+    """Zeros for every row with inf or NaN, and the places (or None) that such a row spoils.
+
+    0 * NaN is NaN, so a forbidden row must be out of the way before any product is formed. A sum is
+    finite only if all of its terms are, which makes the usual case cheap.
+    """
+    if torch.isfinite(query.sum() + key.sum() + value.sum()):
+        return query, key, value, None
+    finite_q, finite_k, finite_v = (a.isfinite().all(-1) for a in (query, key, value))
+    spoiled = ~(finite_q[..., :, None] & (finite_k & finite_v)[..., None, :])  # (..., n_q, n_kv)
+    allowed = masks.allowed(mask, causal, *spoiled.shape[-2:], device=query.device)
+    spoiled = spoiled if allowed is None else spoiled & allowed
+    cleaned = (
+        a.masked_fill(~finite[..., None], 0)
+        for finite, a in ((finite_q, query), (finite_k, key), (finite_v, value))
+    )
+    return *cleaned, spoiled if spoiled.any() else None

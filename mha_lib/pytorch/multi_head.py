@@ -1,0 +1,172 @@
+"""Multi-head attention as a PyTorch module.
+
+Source: Vaswani et al. 2017, section 3.2.2; fewer key-value heads: Shazeer 2019 (multi-query) and
+Ainslie et al. 2023 (grouped-query).
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mha_lib import masks, validate
+from mha_lib.pytorch.attention import scaled_dot_product_attention
+
+
+class MultiHeadAttention(nn.Module):
+    """Self- and cross-attention with ``num_heads`` heads over features of width ``d_model``.
+
+    ``d_k`` and ``d_v`` are the widths of one head, d_model / num_heads unless given. With fewer
+    ``num_kv_heads`` groups of query heads share a key and value head (one: multi-query attention).
+    ``use_bias`` adds a bias to the four projections; ``dropout`` drops weights, in training only.
+    The matrices of query, key and value lie in one, so that self-attention projects once.
+    Raises ValueError or TypeError for sizes that do not fit together.
+
+    >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
+    >>> output, weights = layer(torch.zeros(1, 3, 8), need_weights=True)
+    >>> output.shape, weights.shape
+    (torch.Size([1, 3, 8]), torch.Size([1, 2, 3, 3]))
+    """
+
+    def __init__(
+        self,
+        d_model,
+        num_heads,
+        *,
+        num_kv_heads=None,
+        d_k=None,
+        d_v=None,
+        use_bias=True,
+        dropout=0.0,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__()
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        _check_sizes(d_model, num_heads, num_kv_heads, d_k, d_v, dropout)
+        self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads
+        self.d_k = d_model // num_heads if d_k is None else d_k
+        self.d_v = d_model // num_heads if d_v is None else d_v
+        self.dropout = dropout
+        options = {"bias": use_bias, "device": device, "dtype": dtype}
+        self.w_qkv = nn.Linear(d_model, sum(self.widths()), **options)
+        self.w_o = nn.Linear(num_heads * self.d_v, d_model, **options)
+        self.reset_parameters()
+
+    def widths(self):
+        """How many features of w_qkv's output belong to queries, keys and values."""
+        kv = self.num_kv_heads
+        return self.num_heads * self.d_k, kv * self.d_k, kv * self.d_v
+
+    def reset_parameters(self):
+        """Draw each matrix by its own size (Glorot and Bengio 2010), biases zero."""
+        for matrix in (*self.w_qkv.weight.split(self.widths()), self.w_o.weight):
+            nn.init.xavier_uniform_(matrix)
+        for layer in (self.w_qkv, self.w_o):
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+    def forward(
+        self,
+        query,
+        key=None,
+        value=None,
+        mask=None,
+        bias=None,
+        *,
+        causal=False,
+        scale=None,
+        need_weights=False,
+    ):
+        """Attend from query (..., n_q, d_model) to key and value (..., n_kv, d_model).
+
+        Without ``key`` it is self-attention; without ``value`` the keys' inputs are the values'.
+        ``mask`` and ``bias`` fit (..., n_q, n_kv), or (..., num_heads, n_q, n_kv) for each head.
+        Returns the output (..., n_q, d_model) and, if asked for, the weights
+        (..., num_heads, n_q, n_kv) before dropout, else None. Asking does not change the output.
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        self._check_inputs(query, key, value, mask, bias)
+        if mask is not None and not torch.isfinite(key.sum() + value.sum()):
+            key, value = (_without_unseen_rows(x, mask) for x in (key, value))
+        q, k, v = self.project(query, key, value)
+        heads, weights = scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            masks.with_head_axis(mask, query.ndim - 2),
+            masks.with_head_axis(bias, query.ndim - 2),
+            causal=causal,
+            scale=scale,
+            dropout_p=self.dropout if self.training else 0.0,
+            need_weights=need_weights,
+        )
+        return self.w_o(heads.transpose(-3, -2).flatten(-2)), weights
+
+    def project(self, query, key, value):
+        """Queries, keys and values of all heads, each (..., num_heads, n, d)."""
+        if query is key is value:
+            q, k, v = self.w_qkv(query).split(self.widths(), dim=-1)
+        else:
+            q, k, v = self._project_apart(query, key, value)
+        q, k, v = (
+            x.unflatten(-1, (-1, d)).transpose(-3, -2)
+            for x, d in ((q, self.d_k), (k, self.d_k), (v, self.d_v))
+        )
+        group = self.num_heads // self.num_kv_heads  # query head i reads head i // group
+        if group > 1:
+            k, v = (x.repeat_interleave(group, dim=-3) for x in (k, v))
+        return q, k, v
+
+    def _project_apart(self, *inputs):
+        matrices = self.w_qkv.weight.split(self.widths())
+        biases = [None] * 3 if self.w_qkv.bias is None else self.w_qkv.bias.split(self.widths())
+        return [F.linear(x, w, b) for x, w, b in zip(inputs, matrices, biases, strict=True)]
+
+    def _check_inputs(self, query, key, value, mask, bias):
+        _check_features(query, key, value, self.w_qkv.weight)
+        batch, sizes = query.shape[:-2], (self.num_heads, query.shape[-2], key.shape[-2])
+        if mask is not None:
+            masks.check(mask, masks.scores_shape(mask, batch, *sizes), torch.Tensor)
+        if bias is not None:
+            validate.floats(torch.Tensor, query=query, bias=bias)
+            validate.broadcasts("bias", bias, masks.scores_shape(bias, batch, *sizes))
+
+    def extra_repr(self):
+        """The sizes, for print(layer)."""
+        return (
+            f"d_model={self.d_model}, num_heads={self.num_heads}, "
+            f"num_kv_heads={self.num_kv_heads}, d_k={self.d_k}, d_v={self.d_v}"
+        )
+
+
+def _check_sizes(d_model, num_heads, num_kv_heads, d_k, d_v, dropout):
+    sizes = {"d_model": d_model, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
+    given = {name: d for name, d in (("d_k", d_k), ("d_v", d_v)) if d is not None}
+    for name, size in (sizes | given).items():
+        validate.positive_integer(name, size)
+    if len(given) < 2:
+        validate.divisible("d_model", d_model, num_heads)
+    if num_heads % num_kv_heads:
+        raise ValueError(f"num_kv_heads must divide num_heads = {num_heads}, got {num_kv_heads}")
+    validate.probability("dropout", dropout)
+
+
+def _check_features(query, key, value, weight):
+    validate.floats(torch.Tensor, weight=weight, query=query, key=key, value=value)
+    validate.at_least_two_axes(query=query, key=key, value=value)
+    validate.same_batch_axes(2, query=query, key=key, value=value)
+    validate.one_value_per_key(key, value)
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.shape[-1] != weight.shape[1]:
+            raise ValueError(
+                f"{name} must be d_model = {weight.shape[1]} wide, "
+                f"got {x.shape[-1]} in shape {tuple(x.shape)}"
+            )
+
+
+def _without_unseen_rows(x, mask):
+    """Zeros for inputs that no query may attend to: NaN there would reach the gradients."""
+    seen = mask.any(-2)  # (..., n_kv), or (..., num_heads, n_kv) for a mask with a head axis
+    seen = seen.any(-2) if mask.ndim > x.ndim else seen
+    return x.masked_fill(~seen[..., None], 0)
