@@ -37,9 +37,9 @@ def _doctor(_):
 
 
 def _figures(options):
-    from mha_lib import figures
+    from mha_lib.figures import gallery
 
-    figures.write_all(options.out)
+    gallery.write_all(options.out)
     return 0
 
 

@@ -1,0 +1,48 @@
+"""What can be said of wrong answers that no planted fault explains, if it holds on every case."""
+
+import inspect
+
+import numpy as np
+
+from mha_lib.exercises.answers import TOLERANCE, is_array, same
+
+
+def clues(solution, trials):
+    """Sentences that help to find the fault; often there is none."""
+    if _only_batches_fail(trials):
+        yield (
+            "It is right as long as there is no batch axis in front. Count axes from the end, -1 "
+            "and -2, and leave those before them alone."
+        )
+    pairs = [(trial.answer.value, trial.solution.value) for trial in trials]
+    if not all(is_array(got) and is_array(want) for got, want in pairs):
+        return
+    for position, name in enumerate(inspect.signature(solution).parameters):
+        if all(same(trial.answer.value, trial.case[position]) for trial in trials):
+            yield f"It is {name}, as it came in: did you throw a result away?"
+            return
+    if all(got.size == want.size and np.isfinite(got).all() for got, want in pairs):
+        yield from _about_numbers([(got.ravel(), want.ravel()) for got, want in pairs])
+
+
+def _only_batches_fail(trials):
+    """True if the wrong cases have more axes than all the right ones, and raise."""
+    wrong = [trial for trial in trials if not trial.right]
+    axes = [np.ndim(trial.case[0]) for trial in trials if trial.right]
+    return (
+        bool(axes)
+        and all(trial.answer.error is not None for trial in wrong)
+        and min(np.ndim(trial.case[0]) for trial in wrong) > max(axes)
+    )
+
+
+def _about_numbers(pairs):
+    """What is to be said of answers that have as many numbers as they should."""
+    got, want = (np.concatenate(parts) for parts in zip(*pairs))
+    factor = got @ want / (want @ want)
+    if all(same(got, want) for got, want in pairs):
+        yield "The numbers are right and in the right order; only the shape is not."
+    elif all(same(np.sort(got), np.sort(want)) for got, want in pairs):
+        yield "The numbers are right, but stand in the wrong places: look at how axes move."
+    elif np.allclose(got, factor * want, **TOLERANCE):
+        yield f"Every number is {factor:.4g} times what it should be."

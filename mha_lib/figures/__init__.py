@@ -1,0 +1,1 @@
+"""Every picture of the book, drawn by code."""

@@ -1,0 +1,114 @@
+"""The pictures as files: each chapter's, with the chapter's numbers."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from mha_lib.experiments import spread_and_largest
+from mha_lib.figures import single_head, splitting, start_here
+from mha_lib.scratch import (
+    Projections,
+    multi_head_attention,
+    multi_head_attention_loop,
+    scaled_dot_product_attention,
+    softmax,
+)
+
+TOKENS = ["The", "cat", "sat", "down"]
+
+
+def soft_lookup():
+    """Chapter 1: three stations along a road."""
+    keys, values = np.array([0.0, 2.0, 3.0]), np.array([10.0, 20.0, 14.0])
+    queries = np.linspace(-1, 4, 201)
+    distances = (queries[:, None] - keys) ** 2  # (201, 3)
+    curves = {sharpness: softmax(-sharpness * distances) @ values for sharpness in (0.25, 1, 8)}
+    return single_head.soft_lookup(keys, values, queries, curves)
+
+
+def weights():
+    """Chapter 1: scores and weights in eighths."""
+    two, three, five = np.log([2, 3, 5])
+    query = 2 * np.array([[0, two, five, 0], [three, three, two, 7]])
+    scores = query @ np.eye(3, 4).T / 2  # (2, 3)
+    rows, columns = ["query 1", "query 2"], ["key 1", "key 2", "key 3"]
+    return single_head.weights(scores, softmax(scores), rows, columns)
+
+
+def hull():
+    """Chapter 1: outputs stay among the values."""
+    values = np.array([[0.0, 0], [3, 0], [4, 2], [1, 3]])
+    keys = np.array([[1.0, 0], [0, 1], [-1, 0], [0, -1]])
+    directions = {"toward $v_1$": [1.0, 0.2], "between $v_2$ and $v_3$": [-1.0, 1.0]}
+    sharpness = np.linspace(0, 12, 13)[:, None]
+    paths = {
+        name: scaled_dot_product_attention(sharpness * direction, keys, values)[0]
+        for name, direction in directions.items()
+    }
+    return single_head.hull(values, paths)
+
+
+def scale():
+    """Chapter 1: why scores are divided by the square root of d_k."""
+    widths = 2 ** np.arange(11)
+    raw = np.array([spread_and_largest(d_k, 1) for d_k in widths])
+    scaled = np.array([spread_and_largest(d_k, 1 / np.sqrt(d_k)) for d_k in widths])
+    spread = {"as they are": raw[:, 0], "scaled": scaled[:, 0]}
+    largest = {"as they are": raw[:, 1], "scaled": scaled[:, 1]}
+    return single_head.scale(widths, spread, largest)
+
+
+def compromise():
+    """Chapter 2: two patterns and what one head makes of them."""
+    previous, first = np.eye(4)[[0, 0, 1, 2]], np.eye(4)[[0, 0, 0, 0]]
+    both = (previous + first) / 2
+    maps = {"previous token": previous, "first token": first, "one head for both": both}
+    return splitting.patterns(maps, TOKENS)
+
+
+def _layer():
+    """Chapter 2's tokens and matrices."""
+    rng = np.random.default_rng(2)
+    return rng.normal(size=(4, 6)), Projections(*rng.normal(scale=0.7, size=(4, 6, 6)))
+
+
+def two_heads():
+    """Chapter 2: two heads look at the same tokens."""
+    x, projections = _layer()
+    _, maps = multi_head_attention(x, x, x, projections, num_heads=2)
+    return splitting.patterns({"head 1": maps[0], "head 2": maps[1]}, TOKENS)
+
+
+def sum_of_heads():
+    """Chapter 2: what each head adds to the third token's output."""
+    x, p = _layer()
+    output, _ = multi_head_attention(x, x, x, p, num_heads=2)
+    concat, _ = multi_head_attention_loop(x, x, x, replace(p, w_o=np.eye(6)), num_heads=2)
+    blocks = zip(np.split(concat[2], 2), np.split(p.w_o, 2), strict=True)
+    return splitting.sum_of_heads(np.stack([head @ block for head, block in blocks]), output[2])
+
+
+DRAWINGS = {
+    "00_map": start_here.book_map,
+    "00_layer": start_here.layer,
+    "01_soft_lookup": soft_lookup,
+    "01_weights": weights,
+    "01_hull": hull,
+    "01_scale": scale,
+    "02_compromise": compromise,
+    "02_two_heads": two_heads,
+    "02_axes_moving": splitting.axes_moving,
+    "02_sum_of_heads": sum_of_heads,
+}
+
+
+def write_all(folder):
+    """Draw every picture into ``folder``; the same bytes at every run."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, draw in DRAWINGS.items():
+        picture = draw()
+        path = folder / f"{name}.{picture.kind}"
+        path.write_bytes(picture.data)
+        print(f"{path}: {len(picture.data) // 1000} kB")

@@ -1,0 +1,587 @@
+"""The judge and its catalogue: every planted fault is named, every right answer is let through."""
+
+import contextlib
+import copy
+import inspect
+import io
+import itertools
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from mha_lib import scratch
+from mha_lib.exercises import CATALOGUE, check, hints
+from mha_lib.exercises.answers import LOOSE, agree, same
+from mha_lib.exercises.judge import judge, run
+
+EXERCISES = list(CATALOGUE.values())
+FAULTS = [
+    pytest.param(exercise, sentence, faulty, id=f"{exercise.name}-{number}")
+    for exercise in EXERCISES
+    for number, (sentence, faulty) in enumerate(exercise.faults)
+]
+each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=list(CATALOGUE))
+
+
+def plain(message):
+    """A message without its line breaks."""
+    return " ".join(message.split())
+
+
+# Right answers in other styles: one name, several functions.
+
+
+def average_loop(weights, values):
+    total = np.zeros(values.shape[1])
+    for weight, row in zip(weights, values):
+        total = total + weight * row
+    return total / sum(weights)
+
+
+def transpose_loop(x):
+    out = np.zeros((*x.shape[:-2], x.shape[-1], x.shape[-2]))
+    for i in range(x.shape[-2]):
+        for j in range(x.shape[-1]):
+            out[..., j, i] = x[..., i, j]
+    return out
+
+
+def shapes_from_arrays(n_q, n_kv, d_model, num_heads):
+    q, k = (np.zeros((num_heads, n, d_model // num_heads)) for n in (n_q, n_kv))
+    weights = q[0] @ k[0].T
+    sizes = {"output": (n_q, d_model), "weights": weights.shape, "query": q[0].shape}
+    return sizes | {"key": k.shape[1:], "value": k.shape[1:]}
+
+
+def shapes_as_lists(n_q, n_kv, d_model, num_heads):
+    d_k = np.int64(d_model) // num_heads
+    names = "query", "key", "value", "weights", "output"
+    sizes = [n_q, d_k], [n_kv, d_k], [n_kv, d_k], [n_q, n_kv], [n_q, d_model]
+    return dict(zip(names, sizes))
+
+
+def softmax_loop(scores):
+    out = np.zeros_like(scores)
+    for row in np.ndindex(scores.shape[:-1]):
+        exponentials = [np.exp(score - max(scores[row])) for score in scores[row]]
+        out[row] = np.array(exponentials) / sum(exponentials)
+    return out
+
+
+def softmax_log(scores):
+    return np.exp(scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True))
+
+
+def softmax_float32(scores):
+    return scratch.softmax(scores.astype(np.float32))
+
+
+def attention_loop(query, key, value):
+    *batch, n_q, d_k = query.shape
+    out = np.zeros((*batch, n_q, value.shape[-1]))
+    for *b, i in np.ndindex(*batch, n_q):
+        scores = [query[(*b, i)] @ k / d_k**0.5 for k in key[tuple(b)]]
+        weights = softmax_loop(np.array(scores))
+        out[(*b, i)] = sum(w * v for w, v in zip(weights, value[tuple(b)]))
+    return out
+
+
+def attention_einsum(query, key, value):
+    scores = np.einsum("...id,...jd->...ij", query * query.shape[-1] ** -0.5, key)
+    return np.einsum("...ij,...jd->...id", softmax_log(scores), value)
+
+
+def backward_jacobian(grad_weights, weights):
+    jacobian = np.eye(weights.shape[-1]) * weights[..., None]
+    jacobian = jacobian - weights[..., :, None] * weights[..., None, :]
+    return np.einsum("...ij,...j->...i", jacobian, grad_weights)
+
+
+def backward_loop(grad_weights, weights):
+    out, n = np.zeros_like(weights), weights.shape[-1]
+    for row in np.ndindex(weights.shape[:-1]):
+        a, g = weights[row], grad_weights[row]
+        for j in range(n):
+            out[row][j] = sum(g[i] * a[i] * ((i == j) - a[j]) for i in range(n))
+    return out
+
+
+def additive_loop(query, key, w_query, w_key, v):
+    rows = [[np.tanh(q @ w_query + k @ w_key) @ v for k in key] for q in query]
+    return np.array(rows)
+
+
+def additive_einsum(query, key, w_query, w_key, v):
+    q, k = np.einsum("id,da->ia", query, w_query), np.einsum("jd,da->ja", key, w_key)
+    return np.einsum("ija,a->ij", np.tanh(np.expand_dims(q, 1) + k), v)
+
+
+def split_loop(x, num_heads):
+    d = x.shape[-1] // num_heads
+    return np.stack([x[..., i * d : (i + 1) * d] for i in range(num_heads)], axis=-3)
+
+
+def split_einsum(x, num_heads):
+    parts = x.reshape(*x.shape[:-1], num_heads, -1)
+    return np.einsum("...nhd->...hnd", parts)
+
+
+def merge_concatenate(x):
+    return np.concatenate([x[..., i, :, :] for i in range(x.shape[-3])], axis=-1)
+
+
+def merge_einsum(x):
+    moved = np.einsum("...hnd->...nhd", x)
+    return moved.reshape(*moved.shape[:-2], -1)
+
+
+def multi_head_loop(x_q, x_kv, w_q, w_k, w_v, w_o, num_heads):
+    parts = ([w for w in np.split(matrix, num_heads, axis=1)] for matrix in (w_q, w_k, w_v))
+    heads = [attention_loop(x_q @ q, x_kv @ k, x_kv @ v) for q, k, v in zip(*parts)]
+    return np.concatenate(heads, axis=-1) @ w_o
+
+
+def multi_head_einsum(x_q, x_kv, w_q, w_k, w_v, w_o, num_heads):
+    q, k, v = (w.reshape(len(w), num_heads, -1) for w in (w_q, w_k, w_v))
+    q, k, v = (np.einsum("...nm,mhd->...hnd", x, w) for x, w in ((x_q, q), (x_kv, k), (x_kv, v)))
+    w_o = w_o.reshape(num_heads, -1, w_o.shape[1])
+    return np.einsum("...hnd,hdm->...nm", attention_einsum(q, k, v), w_o)
+
+
+def multi_head_sum(x_q, x_kv, w_q, w_k, w_v, w_o, num_heads):
+    q, k, v = (np.split(w, num_heads, axis=1) for w in (w_q, w_k, w_v))
+    rows = np.split(w_o, num_heads)
+    return sum(attention_loop(x_q @ a, x_kv @ b, x_kv @ c) @ r for a, b, c, r in zip(q, k, v, rows))
+
+
+def masked_loop(query, key, value, mask):
+    *batch, n_q, d_k = query.shape
+    out = np.zeros((*batch, n_q, value.shape[-1]))
+    for *b, i in np.ndindex(*batch, n_q):
+        keys = np.flatnonzero(mask[i])
+        if len(keys):
+            scores = key[tuple(b)][keys] @ query[(*b, i)] / np.sqrt(d_k)
+            out[(*b, i)] = softmax_loop(scores) @ value[tuple(b)][keys]
+    return out
+
+
+def masked_infinite(query, key, value, mask):
+    scores = np.einsum("...id,...jd->...ij", query, key) / np.sqrt(query.shape[-1])
+    scores = np.where(mask, scores, -np.inf)
+    top = np.maximum(scores.max(axis=-1, keepdims=True), -1e30)
+    weights = np.exp(scores - top)
+    total = weights.sum(axis=-1, keepdims=True)
+    return weights / np.where(total > 0, total, 1) @ value
+
+
+def masked_nan_to_num(query, key, value, mask):
+    scores = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
+    scores = np.where(mask, scores, -np.inf)
+    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.nan_to_num(exponentials / exponentials.sum(axis=-1, keepdims=True)) @ value
+
+
+def contribution_loop(heads, w_o, i):
+    _, n, d_v = heads.shape
+    out = np.zeros((n, w_o.shape[1]))
+    for c in range(d_v):
+        out = out + np.outer(heads[i][:, c], w_o[i * d_v + c])
+    return out
+
+
+def contribution_zeros(heads, w_o, i):
+    only = np.zeros_like(heads)
+    only[i] = heads[i]
+    return merge_concatenate(only) @ w_o
+
+
+def contribution_einsum(heads, w_o, i):
+    return np.einsum("hnd,hdm->hnm", heads, w_o.reshape(len(heads), -1, w_o.shape[1]))[i]
+
+
+def library_layer(x_q, x_kv, w_q, w_k, w_v, w_o, num_heads):
+    learned = scratch.Projections(w_q, w_k, w_v, w_o)
+    return scratch.multi_head_attention(x_q, x_kv, x_kv, learned, num_heads)[0]
+
+
+RIGHT = {
+    "weighted_average": (
+        average_loop,
+        lambda weights, values: np.einsum("n,nd->d", weights, values) / weights.sum(),
+        lambda weights, values: np.average(values, axis=0, weights=weights),
+    ),
+    "transpose_last_two": (
+        transpose_loop,
+        lambda x: np.einsum("...ab->...ba", x),
+        lambda x: np.moveaxis(x, -1, -2),
+        lambda x: x.mT,
+    ),
+    "attention_shapes": (shapes_from_arrays, shapes_as_lists),
+    "softmax": (softmax_loop, softmax_log, softmax_float32, scratch.softmax),
+    "attention": (
+        attention_loop,
+        attention_einsum,
+        lambda *inputs: scratch.scaled_dot_product_attention(*inputs)[0],
+    ),
+    "softmax_backward": (backward_loop, backward_jacobian, scratch.softmax_backward),
+    "additive_scores": (additive_loop, additive_einsum),
+    "split_heads": (split_loop, split_einsum, scratch.split_heads),
+    "merge_heads": (merge_concatenate, merge_einsum, scratch.merge_heads),
+    "multi_head": (multi_head_loop, multi_head_einsum, multi_head_sum, library_layer),
+    "masked_attention": (
+        masked_loop,
+        masked_infinite,
+        masked_nan_to_num,
+        lambda *inputs: scratch.scaled_dot_product_attention(*inputs)[0],
+    ),
+    "head_contribution": (contribution_loop, contribution_zeros, contribution_einsum),
+}
+RIGHT_ANSWERS = [
+    pytest.param(CATALOGUE[name], answer, id=f"{name}-{number}")
+    for name, answers in RIGHT.items()
+    for number, answer in enumerate(answers)
+]
+
+
+@each_exercise
+def test_the_solution_is_right(exercise):
+    assert judge(exercise, exercise.solution).kind == "right"
+
+
+@pytest.mark.parametrize("exercise, answer", RIGHT_ANSWERS)
+def test_right_answers_in_other_styles_are_right(exercise, answer):
+    verdict = judge(exercise, answer)
+    assert verdict.kind == "right", verdict.message
+
+
+def test_every_exercise_has_at_least_two_other_right_answers():
+    assert RIGHT.keys() == CATALOGUE.keys()
+    assert min(map(len, RIGHT.values())) >= 2
+
+
+@pytest.mark.parametrize("exercise, sentence, faulty", FAULTS)
+def test_every_fault_is_named_by_its_own_sentence(exercise, sentence, faulty):
+    verdict = judge(exercise, faulty)
+    assert verdict.kind == "named fault"
+    want = f"{exercise.name}: not yet. {sentence} The smallest case that shows it:"
+    assert plain(verdict.message).startswith(want)
+    assert all(part in verdict.message for part in ("    expected:", "    got:"))
+
+
+@each_exercise
+def test_no_fault_agrees_with_another_or_the_solution_on_all_cases(exercise):
+    cases = exercise.cases()
+    answers = [[run(faulty, case) for case in cases] for _, faulty in exercise.faults]
+    answers.append([run(exercise.solution, case) for case in cases])
+    for first, second in itertools.combinations(answers, 2):
+        assert not all(agree(a, b, LOOSE) for a, b in zip(first, second))
+
+
+@each_exercise
+def test_every_fault_gives_some_answer(exercise):
+    """A fault that raised everywhere would be named for any function that raises."""
+    for sentence, faulty in exercise.faults:
+        answers = [run(faulty, case) for case in exercise.cases()]
+        assert any(answer.error is None for answer in answers), sentence
+    sentences = [sentence for sentence, _ in exercise.faults]
+    assert len(set(sentences)) == len(sentences) >= 3
+
+
+@each_exercise
+def test_a_stub_is_not_attempted(exercise):
+    names = list(inspect.signature(exercise.solution).parameters)
+    namespace = {}
+    exec(f"def {exercise.name}({', '.join(names)}): ...", namespace)
+    assert judge(exercise, namespace[exercise.name]).kind == "not attempted"
+
+
+def ruined(exercise, ruin):
+    """The solution with ``ruin`` applied to its answer."""
+    return lambda *arguments: ruin(exercise.solution(*arguments))
+
+
+ARRAYS = [exercise for exercise in EXERCISES if exercise.name != "attention_shapes"]
+each_array = pytest.mark.parametrize("exercise", ARRAYS, ids=lambda exercise: exercise.name)
+
+
+@each_exercise
+def test_an_exception_is_told_with_its_line(exercise):
+    def answer(*arguments):
+        return {}["missing"]
+
+    verdict = judge(exercise, answer)
+    assert verdict.kind == "raised"
+    assert "KeyError: 'missing'" in verdict.message
+    assert 'in the line: return {}["missing"]' in verdict.message
+    assert next(iter(inspect.signature(exercise.solution).parameters)) in verdict.message
+
+
+@each_exercise
+def test_a_wrong_number_of_arguments_is_an_exception(exercise):
+    verdict = judge(exercise, lambda: None)
+    assert verdict.kind == "raised"
+    assert "takes 0 positional arguments" in plain(verdict.message)
+
+
+@each_array
+def test_a_changed_input_is_told(exercise):
+    def answer(*arguments):
+        result = np.array(exercise.solution(*arguments))
+        arguments[0][...] += 1
+        return result
+
+    assert judge(exercise, answer).kind == "mutated"
+
+
+@each_array
+@pytest.mark.parametrize("ruin", (list, lambda x: x.tolist(), lambda x: x.sum(), str), ids=str)
+def test_a_wrong_type_is_told(exercise, ruin):
+    verdict = judge(exercise, ruined(exercise, ruin))
+    assert verdict.kind == "wrong type"
+    came = ruin(exercise.solution(*exercise.cases()[0]))
+    kind = "single number" if isinstance(came, np.number) else type(came).__name__
+    assert f"returns a {kind}," in plain(verdict.message)
+
+
+@each_array
+def test_none_on_some_cases_is_a_missing_return(exercise):
+    first = exercise.cases()[0][0].shape
+
+    def answer(*arguments):
+        return exercise.solution(*arguments) if arguments[0].shape == first else None
+
+    verdict = judge(exercise, answer)
+    assert verdict.kind == "wrong type"
+    assert "lacks a return" in plain(verdict.message)
+
+
+@each_array
+def test_an_array_of_objects_is_a_wrong_type(exercise):
+    verdict = judge(exercise, ruined(exercise, lambda x: x.astype(object)))
+    assert verdict.kind == "wrong type"
+    assert "an array of object" in plain(verdict.message)
+
+
+@each_array
+def test_a_wrong_shape_is_told(exercise):
+    verdict = judge(exercise, ruined(exercise, lambda x: x[None]))
+    want = exercise.solution(*exercise.cases()[0]).shape
+    assert verdict.kind == "wrong shape"
+    assert f"has the shape {(1, *want)}, where {want} is right" in plain(verdict.message)
+
+
+@each_array
+@pytest.mark.parametrize("value", (np.nan, np.inf, -np.inf))
+def test_an_answer_that_is_not_finite_is_told(exercise, value):
+    verdict = judge(
+        exercise, ruined(exercise, lambda x: np.where(np.arange(x.shape[-1]), x, value))
+    )
+    assert verdict.kind == "not finite"
+
+
+@each_array
+def test_another_difference_shows_the_smallest_case(exercise):
+    verdict = judge(exercise, ruined(exercise, lambda x: x + 0.25))
+    assert verdict.kind == "different"
+    assert "The smallest case:" in verdict.message
+
+
+def test_other_answers_than_arrays():
+    exercise = CATALOGUE["attention_shapes"]
+
+    def kind(ruin):
+        return judge(exercise, ruined(exercise, ruin)).kind
+
+    assert kind(lambda sizes: list(sizes.values())) == "wrong type"
+    assert kind(lambda sizes: np.array(sizes["query"])) == "wrong type"
+    assert kind(lambda sizes: {"query": sizes["query"]}) == "wrong shape"
+    assert kind(lambda sizes: sizes | {"query": (1, 1)}) == "different"
+    assert kind(lambda sizes: sizes | {"query": None}) == "different"
+
+
+def test_a_difference_below_four_decimals_is_told():
+    exercise = CATALOGUE["softmax"]
+    verdict = judge(exercise, ruined(exercise, lambda x: x + 1e-6))
+    assert verdict.kind == "different"
+    assert "the same to four decimals; the largest difference is 1.0e-06" in verdict.message
+
+
+def test_how_many_cases_are_right_is_told():
+    exercise = CATALOGUE["softmax"]
+    verdict = judge(exercise, lambda x: exercise.solution(x) + (x.ndim == 3))
+    total = len(exercise.cases())
+    assert f"{total - 1} of {total} cases are right" in plain(verdict.message)
+
+
+@each_array
+def test_clues_to_answers_that_no_fault_explains(exercise):
+    def message(ruin):
+        return plain(judge(exercise, ruined(exercise, ruin)).message)
+
+    assert "only the shape is not" in message(lambda x: x[None, None])
+    assert "Every number is -3 times what it should be" in message(lambda x: -3 * x)
+    shuffled = message(lambda x: x.ravel()[::-1].reshape(x.shape) if x.ndim > 1 else x[::-1])
+    assert "stand in the wrong places" in shuffled or "The smallest case that shows it" in shuffled
+    assert "numbers are right" not in message(lambda x: x + 1)
+
+
+@pytest.mark.parametrize("name", ("transpose_last_two", "attention", "split_heads", "multi_head"))
+def test_an_answer_for_single_sequences_only_is_told(name):
+    solution = CATALOGUE[name].solution
+
+    def answer(*arguments):
+        _rows, _columns = arguments[0].shape
+        return solution(*arguments)
+
+    verdict = judge(CATALOGUE[name], answer)
+    assert verdict.kind == "raised"
+    assert "It is right as long as there is no batch axis" in plain(verdict.message)
+
+
+def test_an_input_that_comes_back_is_told():
+    def transpose_last_two(x):
+        x.swapaxes(-1, -2)
+        return x
+
+    verdict = judge(CATALOGUE["transpose_last_two"], transpose_last_two)
+    assert "It is x, as it came in" in plain(verdict.message)
+
+
+def test_a_fault_is_named_beside_an_exception():
+    def attention(query, key, value):
+        _n_kv, _d_k = key.shape
+        return softmax_loop(query @ key.T) @ value
+
+    verdict = judge(CATALOGUE["attention"], attention)
+    assert verdict.kind == "named fault"
+    assert "You left out the scale" in verdict.message
+    assert "Besides, on another case your function raised ValueError" in plain(verdict.message)
+
+
+def test_numpy_on_matrix_products_and_sizes_in_plain_words():
+    verdict = judge(CATALOGUE["attention"], lambda query, key, value: query @ key @ value)
+    assert "gufunc" not in verdict.message
+    assert "the shapes in a matrix product do not fit (size 2" in plain(verdict.message)
+    verdict = judge(CATALOGUE["split_heads"], lambda x, h: x.reshape(h, -1, x.shape[-1] / h))
+    assert "divide with //" in plain(verdict.message)
+
+
+def test_tolerance():
+    x = np.array([1.0, 2.0])
+    assert same(x, x * (1 + 9e-8)) and not same(x, x * (1 + 2e-7))
+    assert same(0 * x, 0 * x + 9e-10) and not same(0 * x, 0 * x + 2e-9)
+    third = x / 3
+    assert same(third, third.astype(np.float32)) and not same(third, third.astype(np.float16))
+    assert same(x, np.array([1, 2])) and not same(x, x[None])
+    assert not same(x, np.array([1.0, np.nan])) and not same(x, [1.0, 2.0])
+
+
+@each_exercise
+def test_the_judge_never_changes_the_cases_it_shows(exercise):
+    before = copy.deepcopy(exercise.cases())
+    for a, b in zip(before, exercise.cases(), strict=True):
+        assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+    for array in (x for case in before for x in case if isinstance(x, np.ndarray)):
+        assert array.dtype in (np.float64, np.bool_)
+
+
+@each_exercise
+def test_cases_grow(exercise):
+    sizes = [sum(np.size(x) for x in case) for case in exercise.cases()]
+    assert sizes[0] <= min(sizes[2:]) and sizes[-1] == max(sizes)
+
+
+@each_exercise
+def test_messages_are_stable_and_readable(exercise):
+    for _, faulty in exercise.faults:
+        message = judge(exercise, faulty).message
+        assert message == judge(exercise, faulty).message
+        assert max(map(len, message.splitlines())) <= 100
+        assert "!" not in message and " at 0x" not in message
+        assert not re.search(r"-0\.(?!\d)|\de[+-]\d", message)
+
+
+def test_check_prints_and_keeps_what_the_reader_prints():
+    def softmax(scores):
+        print("mine")
+        return scratch.softmax(scores)
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert check("softmax", softmax) is None
+    *mine, last = printed.getvalue().splitlines()
+    count = len(CATALOGUE["softmax"].cases())
+    assert mine == ["mine"] * count
+    assert last == f"softmax: right, on all {count} cases."
+
+
+def test_overflow_warns_nobody(recwarn):
+    check("softmax", lambda scores: np.exp(scores))
+    assert not recwarn.list
+
+
+def test_what_check_cannot_judge():
+    with pytest.raises(ValueError, match=r"name must be one of .*softmax.*, got 'sofmax'"):
+        check("sofmax", scratch.softmax)
+    with pytest.raises(ValueError, match=r"name must be one of"):
+        hints("sofmax")
+    with pytest.raises(TypeError, match=r"without a call: softmax, got ndarray"):
+        check("softmax", np.zeros(3))
+
+
+class Tags(HTMLParser):
+    """The tags of a page, checked for balance, and its text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.seen, self.open, self.text = [], [], ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        assert not attrs
+        self.seen.append(tag)
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@each_exercise
+def test_hints_are_folded_html(exercise):
+    page = hints(exercise.name)._repr_html_()
+    tags = Tags(page)
+    assert not tags.open
+    assert tags.seen.count("details") == tags.seen.count("summary") == 3
+    assert set(tags.seen) <= {"details", "summary", "p", "pre", "code"}
+    assert inspect.getsource(exercise.solution) in tags.text
+    assert all(hint.replace("`", "") in tags.text for hint in exercise.hints)
+    assert page == hints(exercise.name)._repr_html_()
+    assert repr(hints(exercise.name)) == f"Two hints and a solution, folded: {exercise.name}"
+
+
+@each_exercise
+def test_every_exercise_is_complete(exercise):
+    first, second = exercise.hints
+    assert 20 < len(first) < len(second)
+    assert exercise.difficulty in (1, 2, 3) and 1 <= exercise.minutes <= 30
+    assert exercise.signature == exercise.name + str(inspect.signature(exercise.solution))
+    assert exercise.name == exercise.solution.__name__ and CATALOGUE[exercise.name] is exercise
+    names = inspect.signature(exercise.solution).parameters
+    assert all(len(case) == len(names) for case in exercise.cases())
+    assert exercise.task.endswith(".")
+
+
+def test_the_exercises_need_neither_torch_nor_matplotlib():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, mha_lib.exercises;"
+        "assert not {'torch', 'matplotlib'} & sys.modules.keys(), sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
