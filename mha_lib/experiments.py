@@ -12,7 +12,7 @@ def spread_and_largest(d_k, scale, queries=400, keys=16):
     All entries are independent and normal with variance 1; the draw is the same at every call.
 
     >>> spread, largest = spread_and_largest(256, scale=1)
-    >>> 14 < spread < 18 and 0.8 < largest < 1
+    >>> bool(14 < spread < 18 and 0.8 < largest < 1)
     True
     """
     rng = np.random.default_rng(d_k)

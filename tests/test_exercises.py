@@ -335,8 +335,11 @@ def test_a_changed_input_is_told(exercise):
     assert judge(exercise, answer).kind == "mutated"
 
 
+RUINS = {"list": list, "lists": lambda x: x.tolist(), "scalar": lambda x: x.sum(), "text": str}
+
+
 @each_array
-@pytest.mark.parametrize("ruin", (list, lambda x: x.tolist(), lambda x: x.sum(), str), ids=str)
+@pytest.mark.parametrize("ruin", RUINS.values(), ids=RUINS)
 def test_a_wrong_type_is_told(exercise, ruin):
     verdict = judge(exercise, ruined(exercise, ruin))
     assert verdict.kind == "wrong type"

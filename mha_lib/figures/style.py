@@ -10,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap
 
 INK, PALE, PAPER = "#22303c", "#8a97a3", "#ffffff"
 # Safe for the colour-blind, and each head lighter than the one before, so grey keeps them apart.
-HEADS = ("#1f4e8c", "#c8641c", "#3a9e8f", "#e3b23c")
+HEADS = ("#1f4e8c", "#c8641c", "#5fb8a9", "#f0cf7a")
 WEIGHTS = LinearSegmentedColormap.from_list("weights", ["#f7f5ef", "#9fc3d8", "#1f4e8c"])
 SCORES = LinearSegmentedColormap.from_list("scores", ["#8c4a1f", "#f7f5ef", "#35604f"])
 

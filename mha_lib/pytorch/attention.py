@@ -35,32 +35,22 @@ def scaled_dot_product_attention(
     [0.198, 0.401, 0.401]
     """
     check_arguments(query, key, value, mask, bias, causal, scale, dropout_p)
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    query, key, value, spoiled = _set_aside_nonfinite(query, key, value, mask, causal)
-    if need_weights or spoiled is not None:
-        output, weights = explicit(
-            query,
-            key,
-            value,
-            mask,
-            bias,
-            causal=causal,
-            scale=scale,
-            dropout_p=dropout_p,
-            spoiled=spoiled,
-        )
+    options = {"causal": causal, "scale": query.shape[-1] ** -0.5 if scale is None else scale}
+    ordinary = _is_ordinary(query, key, value)
+    if not ordinary:
+        query, key, value = without_idle_rows(query, key, value, mask, causal)
+        ordinary = _is_ordinary(query, key, value)
+    if need_weights or not ordinary:
+        output, weights = explicit(query, key, value, mask, bias, dropout_p=dropout_p, **options)
         return output, weights if need_weights else None
-    output = fused(query, key, value, mask, bias, causal=causal, scale=scale, dropout_p=dropout_p)
-    return output, None
+    return fused(query, key, value, mask, bias, dropout_p=dropout_p, **options), None
 
 
-def explicit(
-    query, key, value, mask=None, bias=None, *, causal=False, scale, dropout_p=0.0, spoiled=None
-):
+def explicit(query, key, value, mask=None, bias=None, *, causal=False, scale, dropout_p=0.0):
     """Matmul, softmax, matmul: output and weights, half precision computed in float32."""
-    dtype, n_q, n_kv = query.dtype, query.shape[-2], key.shape[-2]
-    allowed = masks.allowed(mask, causal, n_q, n_kv, device=query.device)
-    q, k, v = (a.float() if dtype in HALF else a for a in (query, key, value))
+    dtype = query.dtype
+    allowed = masks.allowed(mask, causal, query.shape[-2], key.shape[-2], device=query.device)
+    q, k, v, spoiled = _set_aside_nonfinite(query, key, value, allowed)
     scores = scale * (q @ k.transpose(-1, -2))  # (..., n_q, n_kv)
     if bias is not None:
         scores = scores + bias
@@ -74,8 +64,6 @@ def explicit(
 def fused(query, key, value, mask=None, bias=None, *, causal=False, scale, dropout_p=0.0):
     """torch's own kernel, which never stores the weights; torch aligns causal rows top-left."""
     n_q, n_kv = query.shape[-2], key.shape[-2]
-    if 0 in (n_q, n_kv):
-        return query.new_zeros(*query.shape[:-1], value.shape[-1])
     is_causal = causal and mask is None and bias is None and n_q == n_kv
     attn_mask = None
     if not is_causal:
@@ -124,20 +112,47 @@ def _masked_softmax(scores, allowed):
     return weights.masked_fill(hidden, 0)
 
 
-def _set_aside_nonfinite(query, key, value, mask, causal):
+def without_idle_rows(query, key, value, mask, causal):
+    """Zeros for queries that may attend to nothing and for keys that no query may attend to.
+
+    They cannot matter, whatever they hold, but NaN in them would reach gradients as 0 * NaN.
+    """
+    allowed = masks.allowed(mask, causal, query.shape[-2], key.shape[-2], device=query.device)
+    if allowed is None:
+        return query, key, value
+    allowed = allowed.any(-3) if allowed.ndim > query.ndim else allowed  # by any head
+    sees, seen = allowed.any(-1), allowed.any(-2)  # (..., n_q), (..., n_kv)
+    return (
+        query.masked_fill(~sees[..., None], 0),
+        key.masked_fill(~seen[..., None], 0),
+        value.masked_fill(~seen[..., None], 0),
+    )
+
+
+def _is_ordinary(query, key, value):
+    """True if torch's kernel is safe: there are rows, all finite, and no score can overflow.
+
+    A forbidden score of inf would become NaN in the kernel, which adds -inf to it. No score is
+    larger than the product of the norms, and a norm is finite only if everything in it is.
+    """
+    if 0 in (query.shape[-2], key.shape[-2]):
+        return False
+    norm = torch.linalg.vector_norm
+    return bool(torch.isfinite(norm(query) * norm(key) + norm(value)))
+
+
+def _set_aside_nonfinite(query, key, value, allowed):
     """Zeros for every row with inf or NaN, and the places (or None) that such a row spoils.
 
-    0 * NaN is NaN, so a forbidden row must be out of the way before any product is formed. A sum is
-    finite only if all of its terms are, which makes the usual case cheap.
+    0 * NaN is NaN, so a forbidden row must be out of the way before any product is formed.
     """
-    if torch.isfinite(query.sum() + key.sum() + value.sum()):
-        return query, key, value, None
-    finite_q, finite_k, finite_v = (a.isfinite().all(-1) for a in (query, key, value))
+    q, k, v = (a.float() if a.dtype in HALF else a for a in (query, key, value))
+    finite_q, finite_k, finite_v = (a.isfinite().all(-1) for a in (q, k, v))
+    if finite_q.all() and finite_k.all() and finite_v.all():
+        return q, k, v, None
     spoiled = ~(finite_q[..., :, None] & (finite_k & finite_v)[..., None, :])  # (..., n_q, n_kv)
-    allowed = masks.allowed(mask, causal, *spoiled.shape[-2:], device=query.device)
-    spoiled = spoiled if allowed is None else spoiled & allowed
-    cleaned = (
+    q, k, v = (
         a.masked_fill(~finite[..., None], 0)
-        for finite, a in ((finite_q, query), (finite_k, key), (finite_v, value))
+        for finite, a in ((finite_q, q), (finite_k, k), (finite_v, v))
     )
-    return *cleaned, spoiled if spoiled.any() else None
+    return q, k, v, spoiled if allowed is None else spoiled & allowed

@@ -74,11 +74,11 @@ def from_projections(projections, num_heads):
     >>> layer.w_qkv.weight.dtype
     torch.float64
     """
-    p, d_model = projections, projections.w_o.shape[1]
-    _check_projections(p, d_model, num_heads)
+    p = projections
+    _check_projections(p, num_heads)
     inputs = [torch.from_numpy(matrix.T.copy()) for matrix in (p.w_q, p.w_k, p.w_v)]
     layer = MultiHeadAttention(
-        d_model,
+        p.w_o.shape[1],
         num_heads,
         d_k=p.w_q.shape[1] // num_heads,
         d_v=p.w_v.shape[1] // num_heads,
@@ -160,8 +160,9 @@ def _check_fits_torch(layer):
         )
 
 
-def _check_projections(p, d_model, num_heads):
+def _check_projections(p, num_heads):
     validate.instance("projections", p, Projections)
+    d_model = p.w_o.shape[1]
     validate.divisible("w_q", p.w_q.shape[1], num_heads)
     validate.divisible("w_v", p.w_v.shape[1], num_heads)
     for name, matrix in (("w_q", p.w_q), ("w_k", p.w_k), ("w_v", p.w_v)):

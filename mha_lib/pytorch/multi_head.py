@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mha_lib import masks, validate
-from mha_lib.pytorch.attention import scaled_dot_product_attention
+from mha_lib.pytorch.attention import scaled_dot_product_attention, without_idle_rows
 
 
 class MultiHeadAttention(nn.Module):
@@ -87,8 +87,8 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         self._check_inputs(query, key, value, mask, bias)
-        if mask is not None and not torch.isfinite(key.sum() + value.sum()):
-            key, value = (_without_unseen_rows(x, mask) for x in (key, value))
+        if not torch.isfinite(query.sum() + key.sum() + value.sum()):
+            query, key, value = without_idle_rows(query, key, value, mask, causal)
         q, k, v = self.project(query, key, value)
         heads, weights = scaled_dot_product_attention(
             q,
@@ -163,10 +163,3 @@ def _check_features(query, key, value, weight):
                 f"{name} must be d_model = {weight.shape[1]} wide, "
                 f"got {x.shape[-1]} in shape {tuple(x.shape)}"
             )
-
-
-def _without_unseen_rows(x, mask):
-    """Zeros for inputs that no query may attend to: NaN there would reach the gradients."""
-    seen = mask.any(-2)  # (..., n_kv), or (..., num_heads, n_kv) for a mask with a head axis
-    seen = seen.any(-2) if mask.ndim > x.ndim else seen
-    return x.masked_fill(~seen[..., None], 0)

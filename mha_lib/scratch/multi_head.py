@@ -154,6 +154,7 @@ def multi_head_attention_backward(
     return MultiHeadGradients(*inputs, Projections(*learned), *_narrow(query.dtype, grad_bias))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def affine(x, w, b=None):
     """x @ w + b, with b optional; float16 is computed in float32.
 
@@ -200,6 +201,7 @@ def _narrow(dtype, *arrays):
 
 def _arguments(query, key, value, projections, num_heads, mask, bias):
     """Check everything; mask and bias with room for the heads."""
+    validate.instance("projections", projections, Projections)
     projections.check(query, key, value, num_heads)
     batch, sizes = query.shape[:-2], (num_heads, query.shape[-2], key.shape[-2])
     if mask is not None:
