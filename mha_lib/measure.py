@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
-PAUSE = 0.05  # seconds: BLAS and OpenMP workers spin after a call and slow whoever comes next
+PAUSE = 0.2  # seconds: BLAS and OpenMP workers spin after a call, a quarter of that is too short
 
 
 class Timing(NamedTuple):

@@ -35,22 +35,38 @@ def scaled_dot_product_attention(
     [0.198, 0.401, 0.401]
     """
     check_arguments(query, key, value, mask, bias, causal, scale, dropout_p)
-    options = {"causal": causal, "scale": query.shape[-1] ** -0.5 if scale is None else scale}
-    ordinary = _is_ordinary(query, key, value)
+    ordinary = is_ordinary(query, key, value)
     if not ordinary:
         query, key, value = without_idle_rows(query, key, value, mask, causal)
-        ordinary = _is_ordinary(query, key, value)
+        ordinary = is_ordinary(query, key, value)
+    return attend(
+        query,
+        key,
+        value,
+        mask,
+        bias,
+        causal=causal,
+        scale=scale,
+        dropout_p=dropout_p,
+        need_weights=need_weights,
+        ordinary=ordinary,
+    )
+
+
+def attend(query, key, value, mask, bias, *, causal, scale, dropout_p, need_weights, ordinary):
+    """The fused core where it can be used, the explicit one where weights or care are needed."""
     if need_weights or not ordinary:
-        output, weights = explicit(query, key, value, mask, bias, dropout_p=dropout_p, **options)
+        output, weights = explicit(query, key, value, mask, bias, causal, scale, dropout_p)
         return output, weights if need_weights else None
-    return fused(query, key, value, mask, bias, dropout_p=dropout_p, **options), None
+    return fused(query, key, value, mask, bias, causal, scale, dropout_p), None
 
 
-def explicit(query, key, value, mask=None, bias=None, *, causal=False, scale, dropout_p=0.0):
+def explicit(query, key, value, mask=None, bias=None, causal=False, scale=None, dropout_p=0.0):
     """Matmul, softmax, matmul: output and weights, half precision computed in float32."""
     dtype = query.dtype
     allowed = masks.allowed(mask, causal, query.shape[-2], key.shape[-2], device=query.device)
     q, k, v, spoiled = _set_aside_nonfinite(query, key, value, allowed)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
     scores = scale * (q @ k.transpose(-1, -2))  # (..., n_q, n_kv)
     if bias is not None:
         scores = scores + bias
@@ -61,14 +77,13 @@ def explicit(query, key, value, mask=None, bias=None, *, causal=False, scale, dr
     return output.to(dtype), weights.to(dtype)
 
 
-def fused(query, key, value, mask=None, bias=None, *, causal=False, scale, dropout_p=0.0):
+def fused(query, key, value, mask=None, bias=None, causal=False, scale=None, dropout_p=0.0):
     """torch's own kernel, which never stores the weights; torch aligns causal rows top-left."""
     n_q, n_kv = query.shape[-2], key.shape[-2]
     is_causal = causal and mask is None and bias is None and n_q == n_kv
     attn_mask = None
     if not is_causal:
-        allowed = masks.allowed(mask, causal, n_q, n_kv, device=query.device)
-        attn_mask = _additive(allowed, bias)
+        attn_mask = _additive(masks.allowed(mask, causal, n_q, n_kv, device=query.device), bias)
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale
     )
@@ -85,10 +100,11 @@ def check_arguments(query, key, value, mask, bias, causal, scale, dropout_p=0.0)
     if mask is not None:
         masks.check(mask, shape, torch.Tensor)
     if bias is not None:
-        _check_bias(bias, query, shape)
+        check_bias(bias, query, shape)
 
 
-def _check_bias(bias, query, shape):
+def check_bias(bias, query, shape):
+    """Refuse a score bias of the wrong dtype or shape, or one that would hide positions."""
     validate.floats(torch.Tensor, query=query, bias=bias)
     validate.broadcasts("bias", bias, shape)
     if not bias.isfinite().all():
@@ -129,16 +145,17 @@ def without_idle_rows(query, key, value, mask, causal):
     )
 
 
-def _is_ordinary(query, key, value):
-    """True if torch's kernel is safe: there are rows, all finite, and no score can overflow.
+def is_ordinary(*tensors):
+    """True if torch's kernel is safe with these queries, keys and values: no score can overflow.
 
     A forbidden score of inf would become NaN in the kernel, which adds -inf to it. No score is
-    larger than the product of the norms, and a norm is finite only if everything in it is.
+    larger than half the sum of all squares, which is finite only if every number is.
     """
-    if 0 in (query.shape[-2], key.shape[-2]):
+    if any(tensor.numel() == 0 for tensor in tensors):
         return False
-    norm = torch.linalg.vector_norm
-    return bool(torch.isfinite(norm(query) * norm(key) + norm(value)))
+    dtype = torch.float32 if tensors[0].dtype in HALF else tensors[0].dtype
+    flat = [tensor.flatten().to(dtype) for tensor in tensors]
+    return sum(torch.dot(x, x).item() for x in flat) < torch.finfo(dtype).max
 
 
 def _set_aside_nonfinite(query, key, value, allowed):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mha_lib import masks, validate
-from mha_lib.pytorch.attention import scaled_dot_product_attention, without_idle_rows
+from mha_lib.pytorch.attention import attend, check_bias, is_ordinary, without_idle_rows
 
 
 class MultiHeadAttention(nn.Module):
@@ -86,51 +86,61 @@ class MultiHeadAttention(nn.Module):
         """
         key = query if key is None else key
         value = key if value is None else value
+        validate.flag("causal", causal)
+        validate.scale(scale)
         self._check_inputs(query, key, value, mask, bias)
-        if not torch.isfinite(query.sum() + key.sum() + value.sum()):
+        projected = self._project(query, key, value)
+        ordinary = is_ordinary(*projected)
+        if not ordinary:
             query, key, value = without_idle_rows(query, key, value, mask, causal)
-        q, k, v = self.project(query, key, value)
-        heads, weights = scaled_dot_product_attention(
-            q,
-            k,
-            v,
+            projected = self._project(query, key, value)
+            ordinary = is_ordinary(*projected)
+        heads, weights = attend(
+            *self._heads(projected),
             masks.with_head_axis(mask, query.ndim - 2),
             masks.with_head_axis(bias, query.ndim - 2),
             causal=causal,
             scale=scale,
             dropout_p=self.dropout if self.training else 0.0,
             need_weights=need_weights,
+            ordinary=ordinary,
         )
-        return self.w_o(heads.transpose(-3, -2).flatten(-2)), weights
+        w_o = self.w_o
+        return F.linear(heads.transpose(-3, -2).flatten(-2), w_o.weight, w_o.bias), weights
 
     def project(self, query, key, value):
         """Queries, keys and values of all heads, each (..., num_heads, n, d)."""
+        return self._heads(self._project(query, key, value))
+
+    def _project(self, query, key, value):
+        """One tensor for self-attention, three otherwise: (..., n, width)."""
+        weight, bias = self.w_qkv.weight, self.w_qkv.bias
         if query is key is value:
-            q, k, v = self.w_qkv(query).split(self.widths(), dim=-1)
-        else:
-            q, k, v = self._project_apart(query, key, value)
-        q, k, v = (
-            x.unflatten(-1, (-1, d)).transpose(-3, -2)
-            for x, d in ((q, self.d_k), (k, self.d_k), (v, self.d_v))
-        )
+            return (F.linear(query, weight, bias),)
+        biases = [None] * 3 if bias is None else bias.split(self.widths())
+        triples = zip((query, key, value), weight.split(self.widths()), biases, strict=True)
+        return tuple(F.linear(x, w, b) for x, w, b in triples)
+
+    def _heads(self, projected):
+        """Split what _project gives into heads, and repeat shared ones."""
+        q, k, v = projected if len(projected) == 3 else projected[0].split(self.widths(), dim=-1)
+        q = _split(q, self.num_heads, self.d_k)  # (..., num_heads, n_q, d_k)
+        k = _split(k, self.num_kv_heads, self.d_k)  # (..., num_kv_heads, n_kv, d_k)
+        v = _split(v, self.num_kv_heads, self.d_v)  # (..., num_kv_heads, n_kv, d_v)
         group = self.num_heads // self.num_kv_heads  # query head i reads head i // group
         if group > 1:
             k, v = (x.repeat_interleave(group, dim=-3) for x in (k, v))
         return q, k, v
 
-    def _project_apart(self, *inputs):
-        matrices = self.w_qkv.weight.split(self.widths())
-        biases = [None] * 3 if self.w_qkv.bias is None else self.w_qkv.bias.split(self.widths())
-        return [F.linear(x, w, b) for x, w, b in zip(inputs, matrices, biases, strict=True)]
-
     def _check_inputs(self, query, key, value, mask, bias):
         _check_features(query, key, value, self.w_qkv.weight)
+        if mask is None and bias is None:
+            return
         batch, sizes = query.shape[:-2], (self.num_heads, query.shape[-2], key.shape[-2])
         if mask is not None:
             masks.check(mask, masks.scores_shape(mask, batch, *sizes), torch.Tensor)
         if bias is not None:
-            validate.floats(torch.Tensor, query=query, bias=bias)
-            validate.broadcasts("bias", bias, masks.scores_shape(bias, batch, *sizes))
+            check_bias(bias, query, masks.scores_shape(bias, batch, *sizes))
 
     def extra_repr(self):
         """The sizes, for print(layer)."""
@@ -153,6 +163,8 @@ def _check_sizes(d_model, num_heads, num_kv_heads, d_k, d_v, dropout):
 
 
 def _check_features(query, key, value, weight):
+    if query is key is value and _fits(query, weight):
+        return  # the usual call: one look, since in small layers every line of Python is felt
     validate.floats(torch.Tensor, weight=weight, query=query, key=key, value=value)
     validate.at_least_two_axes(query=query, key=key, value=value)
     validate.same_batch_axes(2, query=query, key=key, value=value)
@@ -163,3 +175,12 @@ def _check_features(query, key, value, weight):
                 f"{name} must be d_model = {weight.shape[1]} wide, "
                 f"got {x.shape[-1]} in shape {tuple(x.shape)}"
             )
+
+
+def _split(x, num_heads, d):
+    return x.view(*x.shape[:-1], num_heads, d).transpose(-3, -2)
+
+
+def _fits(x, weight):
+    tensor = isinstance(x, torch.Tensor) and x.ndim >= 2
+    return tensor and x.dtype == weight.dtype and x.shape[-1] == weight.shape[1]
