@@ -53,23 +53,37 @@ def canvas(width, height, **options):
 
 
 class Picture:
-    """A finished drawing as bytes, with its alternative text; a notebook shows it by itself."""
+    """A finished drawing with its alternative text; a notebook shows it by itself.
+
+    ``data`` holds the bytes of its file, SVG for lines or PNG for dense pictures (``kind``). A
+    notebook gets a PNG in any case: JupyterLab shows no SVG in a notebook it does not trust yet.
+    """
 
     def __init__(self, figure, alt, kind="svg"):
-        """Draw ``figure`` once; ``kind`` is "svg" for lines or "png" for dense pictures."""
-        with mpl.rc_context(STYLE):
-            buffer = BytesIO()
-            figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+        """Draw ``figure`` once, now."""
         self.alt, self.kind = alt, kind
-        self.data = buffer.getvalue() if kind == "png" else _described(buffer.getvalue(), alt)
+        figure.draw_without_rendering()  # settles the layout, which then stays as it is
+        figure.set_layout_engine("none")
+        self.png = _drawn(figure, "png")
+        self.data = self.png if kind == "png" else _described(_drawn(figure, "svg"), alt)
+        self.width = round(figure.get_figwidth() * STYLE["figure.dpi"])  # on the page, in pixels
 
     def __repr__(self):
         return f"Picture: {self.alt}"
 
     def _repr_mimebundle_(self, include=None, exclude=None):
+        bundle = {"text/plain": repr(self), "image/png": self.png}
         if self.kind == "svg":
-            return {"image/svg+xml": self.data.decode(), "text/plain": repr(self)}
-        return {"image/png": self.data, "text/plain": repr(self)}, {"image/png": {"alt": self.alt}}
+            bundle["image/svg+xml"] = self.data.decode()
+        return bundle, {"image/png": {"alt": self.alt, "width": self.width}}
+
+
+def _drawn(figure, kind):
+    """The bytes of a figure, without the date that an SVG would carry."""
+    buffer = BytesIO()
+    with mpl.rc_context(STYLE):
+        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()
 
 
 def _described(svg, alt):
