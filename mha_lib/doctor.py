@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 
 PACKAGES = ("numpy", "torch", "matplotlib", "jupyterlab", "ipywidgets", "nbval")
 MINIMUM = {"numpy": (2, 0), "torch": (2, 9)}
@@ -29,7 +30,7 @@ def _packages():
             continue
         print(f"{name} {version}")
         wanted = MINIMUM.get(name, (0, 0))
-        if tuple(map(int, version.split(".")[:2])) < wanted:
+        if tuple(map(int, re.findall(r"\d+", version)[:2])) < wanted:
             yield f"{name} {wanted[0]}.{wanted[1]} or newer is needed, got {version}: upgrade it"
 
 

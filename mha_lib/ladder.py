@@ -91,16 +91,18 @@ def _line(rung):
 
 def _problem(n_q, n_kv, d_model, num_heads, seed):
     rng = np.random.default_rng(seed)
-    query, memory, upstream = (rng.normal(size=(n, d_model)) for n in (n_q, n_kv, n_q))
+    # a batch of two: torch's fused kernel is not used without a batch axis
+    query, memory, upstream = (rng.normal(size=(2, n, d_model)) for n in (n_q, n_kv, n_q))
     projections = scratch.Projections.random(d_model, rng, num_heads=num_heads, biases=True)
     return Problem(query, memory, projections, num_heads, upstream)
 
 
 def _gradients_by_hand(problem):
-    """Of the query, the memory, the stacked matrices of q, k and v, and that of the output."""
+    """Of query and memory, of the stacked matrices and biases, and of the output's."""
     grad = scratch.multi_head_attention_backward(problem.upstream, *problem.inputs())
     p = grad.projections
-    return grad.query, grad.key + grad.value, np.hstack([p.w_q, p.w_k, p.w_v]).T, p.w_o.T
+    stacked = np.hstack([p.w_q, p.w_k, p.w_v]).T, np.hstack([p.b_q, p.b_k, p.b_v])
+    return grad.query, grad.key + grad.value, *stacked, p.w_o.T, p.b_o
 
 
 def _torch_ways(problem):
@@ -115,14 +117,17 @@ def _torch_ways(problem):
         return ours(query, memory)[0]
 
     def bare(query, memory):
-        q, k, v = ours.project(query, memory, memory)  # (h, n, d_k) each
-        return ours.w_o(F.scaled_dot_product_attention(q, k, v).transpose(0, 1).flatten(1))
+        q, k, v = ours.project(query, memory, memory)  # (batch, h, n, d_k) each
+        return ours.w_o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
     def module(query, memory):
         return theirs(query, memory, memory)[0]
 
-    our_matrices = ours.w_qkv.weight, ours.w_o.weight
-    their_matrices = theirs.in_proj_weight, theirs.out_proj.weight
+    our_matrices = ours.w_qkv.weight, ours.w_qkv.bias, ours.w_o.weight, ours.w_o.bias
+    their_matrices = (
+        *(theirs.in_proj_weight, theirs.in_proj_bias),
+        *(theirs.out_proj.weight, theirs.out_proj.bias),
+    )
     return {
         "explicit, PyTorch": _differentiated(explicit, our_matrices),
         "fused, PyTorch": _differentiated(fused, our_matrices),

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
+from mha_lib import validate
+
 PAUSE = 0.2  # seconds: BLAS and OpenMP workers spin after a call, a quarter of that is too short
 
 
@@ -30,6 +32,9 @@ def compare(contenders, rounds=9, label=""):
     >>> [t.name for t in compare({"a": lambda: None, "b": lambda: None}, rounds=1)]
     ['a', 'b']
     """
+    validate.positive_integer("rounds", rounds)
+    if not contenders:
+        raise ValueError("contenders must hold at least one function by its name, got none")
     samples = {name: [] for name in contenders}
     for _ in tqdm(range(rounds), desc=label, leave=False, disable=not label):
         for name, function in contenders.items():

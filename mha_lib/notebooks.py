@@ -104,8 +104,8 @@ def _about_pages(output):
     data = output.get("data", {})
     if re.search(r"<script|https?://[^\"' ]+\.js", _text(data.get("text/html", ""))):
         yield "a script in the output: nothing is loaded from elsewhere"
-    svg = _text(data.get("image/svg+xml", "aria-label"))
-    if "aria-label" not in svg or ("image/png" in data and not _alt(output)):
+    unlabelled = "image/svg+xml" in data and "aria-label" not in _text(data["image/svg+xml"])
+    if unlabelled or ("image/png" in data and not _alt(output)):
         yield "a picture without alternative text"
 
 

@@ -169,3 +169,18 @@ def divisible(name, width, num_heads):
             f"{name} must be divisible by num_heads = {num_heads}, got {width} features "
             f"({width % num_heads} left over)"
         )
+
+
+def head_widths(d_model, num_heads, d_k=None, d_v=None):
+    """The widths of one head, d_model / num_heads unless given; refuse what cannot be.
+
+    >>> head_widths(12, 3), head_widths(12, 5, d_k=2, d_v=1)
+    ((4, 4), (2, 1))
+    """
+    given = {name: d for name, d in (("d_k", d_k), ("d_v", d_v)) if d is not None}
+    for name, size in ({"d_model": d_model, "num_heads": num_heads} | given).items():
+        positive_integer(name, size)
+    if len(given) < 2:
+        divisible("d_model", d_model, num_heads)
+    shared = d_model // num_heads
+    return given.get("d_k", shared), given.get("d_v", shared)

@@ -263,7 +263,7 @@ LAYER = {
     "w_k too short": ({"w_k": np.ones((5, 8))}, ValueError, "w_k", "feature of key", "6", "(5, 8)"),
     "w_v too short": (
         {"w_v": np.ones((7, 6))}, ValueError, "w_v", "feature of value", "8", "(7, 6)"),
-    "w_o too short": ({"w_o": np.ones((5, 9))}, ValueError, "w_o", "w_v's columns", "6", "(5, 9)"),
+    "w_o too short": ({"w_o": np.ones((5, 9))}, ValueError, "w_o", "column of w_v", "6", "(5, 9)"),
     "w_k too narrow": ({"w_k": np.ones((6, 6))}, ValueError, "w_k", "columns as w_q", "8", "6"),
     "w_q with one axis": ({"w_q": np.ones(7)}, ValueError, "w_q", "two axes", "(7,)"),
     "w_o of another precision": (

@@ -1,5 +1,7 @@
 """The equality ladder holds, and would notice if it did not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,18 @@ def test_a_wrong_gradient_does_not_hold(monkeypatch):
     monkeypatch.setattr(scratch, "multi_head_attention_backward", wrong)
     held = {rung.name: rung.holds for rung in ladder.climb()}
     assert held["one reshape, NumPy"] and not held["fused, PyTorch"]
+
+
+def test_a_wrong_bias_gradient_does_not_hold(monkeypatch):
+    right = scratch.multi_head_attention_backward
+
+    def wrong(*args):
+        grad = right(*args)
+        biases = replace(grad.projections, b_k=grad.projections.b_k + 1e-9)
+        return grad._replace(projections=biases)
+
+    monkeypatch.setattr(scratch, "multi_head_attention_backward", wrong)
+    assert not any(rung.holds for rung in ladder.climb() if rung.gradient_difference is not None)
 
 
 @pytest.mark.parametrize("bad", [1e-9, np.nan])

@@ -128,3 +128,22 @@ def test_the_kernels_many_tiles_give_the_numbers_of_the_explicit_form(sizes):
         explicit, _ = scaled_dot_product_attention(*inputs, **chosen)
         fused, _ = scaled_dot_product_attention(*inputs, **chosen, need_weights=False)
         assert_close(explicit, fused)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3), (2, 2, 3)], ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_without_weights_the_fused_kernel_runs_whatever_the_batch_axes(batch, causal):
+    query = key = value = torch.randn(*batch, 4, 8)
+    with torch.profiler.profile() as profile:
+        scaled_dot_product_attention(query, key, value, causal=causal, need_weights=False)
+    assert any("flash_attention" in event.key for event in profile.key_averages())
+
+
+def test_mask_and_bias_reach_the_fused_kernel_over_many_batch_axes():
+    query, key, value = tensors(batch=(2, 3, 2))
+    mask, bias = torch.rand(3, 1, 3, 5) > 0.3, torch.randn(1, 5, dtype=torch.float64)
+    outputs = [
+        scaled_dot_product_attention(query, key, value, mask, bias, need_weights=needed)[0]
+        for needed in (True, False)
+    ]
+    assert_close(*outputs)

@@ -10,16 +10,17 @@ CELL = 0.62
 
 def patterns(maps, tokens):
     """Attention weights as heat maps side by side, each with its title."""
-    with canvas(2.85 * len(maps), 2.95, ncols=len(maps)) as (figure, axes):
-        for axis, (title, numbers) in zip(axes, maps.items(), strict=True):
-            heat_map(axis, numbers, rows=tokens, columns=tokens, digits=1)
+    with canvas(2.85 * len(maps), 2.95, ncols=len(maps), squeeze=False) as (figure, axes):
+        for axis, (title, numbers) in zip(axes[0], maps.items(), strict=True):
+            heat_map(axis, numbers, rows=tokens, columns=tokens)
             axis.set_title(title, pad=24)
         alt = f"Attention weights between the tokens {', '.join(tokens)}: {'; '.join(maps)}."
         return Picture(figure, alt)
 
 
-def axes_moving(n=3, num_heads=2, d=2):
+def axes_moving():
     """How a matrix (n, h * d) becomes heads (h, n, d), and the reshape that only looks right."""
+    n, num_heads, d = 3, 2, 2
     x = np.arange(n * num_heads * d).reshape(n, num_heads * d)
     owner = np.broadcast_to(np.repeat(np.arange(num_heads), d), x.shape)
     cut = (n, num_heads, d)
@@ -65,9 +66,9 @@ def sum_of_heads(contributions, output):
         return Picture(figure, alt)
 
 
-def _grid(axes, corner, numbers, owner, title=""):
+def _grid(axes, first, numbers, owner, title=""):
     """Cells coloured by the head they belong to, numbered as they lie in memory."""
-    x0, y0 = corner
+    x0, y0 = first
     for (i, j), number in np.ndenumerate(numbers):
         x, y = x0 + j * CELL, y0 - i * CELL
         corner, color = (x - CELL / 2, y - CELL / 2), HEADS[owner[i, j]]

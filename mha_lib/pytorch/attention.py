@@ -78,15 +78,27 @@ def explicit(query, key, value, mask=None, bias=None, causal=False, scale=None, 
 
 
 def fused(query, key, value, mask=None, bias=None, causal=False, scale=None, dropout_p=0.0):
-    """torch's own kernel, which never stores the weights; torch aligns causal rows top-left."""
+    """torch's own kernel, which aligns causal rows top-left and wants exactly four axes.
+
+    With other numbers of axes torch falls back to a form that stores all weights.
+    """
     n_q, n_kv = query.shape[-2], key.shape[-2]
     is_causal = causal and mask is None and bias is None and n_q == n_kv
     attn_mask = None
     if not is_causal:
         attn_mask = _additive(masks.allowed(mask, causal, n_q, n_kv, device=query.device), bias)
-    return F.scaled_dot_product_attention(
-        query, key, value, attn_mask, dropout_p, is_causal, scale=scale
-    )
+    if attn_mask is not None and query.ndim > 4:
+        attn_mask = attn_mask.broadcast_to(*query.shape[:-1], n_kv)
+    q, k, v, attn_mask = (_four_axes(x) for x in (query, key, value, attn_mask))
+    output = F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
+    return output if query.ndim == 4 else output.reshape(*query.shape[:-1], value.shape[-1])
+
+
+def _four_axes(x):
+    """(batch, heads, n, d) from any number of axes in front; None stays None."""
+    if x is None or x.ndim == 4:
+        return x
+    return x[(None,) * (4 - x.ndim)] if x.ndim < 4 else x.flatten(0, -4)
 
 
 def check_arguments(query, key, value, mask, bias, causal, scale, dropout_p=0.0):

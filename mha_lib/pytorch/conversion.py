@@ -1,4 +1,4 @@
-"""The same learned numbers in torch's layer, in ours and in the NumPy version: exact, both ways."""
+"""The same matrices in torch's layer, in ours and in the NumPy version: exact, both ways."""
 
 import torch
 from torch import nn
@@ -9,8 +9,9 @@ from mha_lib.scratch.projections import Projections
 
 
 def from_torch(module):
-    """Our layer with the weights of an ``nn.MultiheadAttention``.
+    """Our layer with the matrices of an ``nn.MultiheadAttention``.
 
+    Ours is batch first, whatever ``module.batch_first`` says: inputs are (batch, n, d_model).
     Raises ValueError for layers that ours has no counterpart to: kdim, vdim, add_bias_kv,
     add_zero_attn.
 
@@ -94,11 +95,12 @@ def from_projections(projections, num_heads):
 
 
 def to_projections(layer):
-    """The NumPy version's matrices from our layer, copied; grouped heads are repeated.
+    """The NumPy version's matrices from our layer, copied; shared key-value heads are repeated.
 
     >>> to_projections(MultiHeadAttention(8, 2)).w_q.shape
     (8, 8)
     """
+    validate.instance("layer", layer, MultiHeadAttention)
     weights = _per_query_head(layer, layer.w_qkv.weight)
     matrices = [array(w.T) for w in (*weights, layer.w_o.weight)]
     if layer.w_qkv.bias is None:
@@ -162,9 +164,8 @@ def _check_fits_torch(layer):
 
 def _check_projections(p, num_heads):
     validate.instance("projections", p, Projections)
+    p.check_matrices(num_heads)
     d_model = p.w_o.shape[1]
-    validate.divisible("w_q", p.w_q.shape[1], num_heads)
-    validate.divisible("w_v", p.w_v.shape[1], num_heads)
     for name, matrix in (("w_q", p.w_q), ("w_k", p.w_k), ("w_v", p.w_v)):
         if matrix.shape[0] != d_model:
             raise ValueError(f"{name} must have d_model = {d_model} rows, got shape {matrix.shape}")

@@ -41,11 +41,16 @@ class MultiHeadAttention(nn.Module):
         dtype=None,
     ):
         super().__init__()
+        self.d_k, self.d_v = validate.head_widths(d_model, num_heads, d_k, d_v)
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        _check_sizes(d_model, num_heads, num_kv_heads, d_k, d_v, dropout)
+        validate.positive_integer("num_kv_heads", num_kv_heads)
+        if num_heads % num_kv_heads:
+            raise ValueError(
+                f"num_kv_heads must divide num_heads = {num_heads}, got {num_kv_heads}"
+            )
+        validate.probability("dropout", dropout)
+        validate.flag("use_bias", use_bias)
         self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads
-        self.d_k = d_model // num_heads if d_k is None else d_k
-        self.d_v = d_model // num_heads if d_v is None else d_v
         self.dropout = dropout
         options = {"bias": use_bias, "device": device, "dtype": dtype}
         self.w_qkv = nn.Linear(d_model, sum(self.widths()), **options)
@@ -87,6 +92,7 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         validate.flag("causal", causal)
+        validate.flag("need_weights", need_weights)
         validate.scale(scale)
         self._check_inputs(query, key, value, mask, bias)
         projected = self._project(query, key, value)
@@ -150,22 +156,10 @@ class MultiHeadAttention(nn.Module):
         )
 
 
-def _check_sizes(d_model, num_heads, num_kv_heads, d_k, d_v, dropout):
-    sizes = {"d_model": d_model, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
-    given = {name: d for name, d in (("d_k", d_k), ("d_v", d_v)) if d is not None}
-    for name, size in (sizes | given).items():
-        validate.positive_integer(name, size)
-    if len(given) < 2:
-        validate.divisible("d_model", d_model, num_heads)
-    if num_heads % num_kv_heads:
-        raise ValueError(f"num_kv_heads must divide num_heads = {num_heads}, got {num_kv_heads}")
-    validate.probability("dropout", dropout)
-
-
 def _check_features(query, key, value, weight):
     if query is key is value and _fits(query, weight):
         return  # the usual call: one look, since in small layers every line of Python is felt
-    validate.floats(torch.Tensor, weight=weight, query=query, key=key, value=value)
+    validate.floats(torch.Tensor, w_qkv=weight, query=query, key=key, value=value)
     validate.at_least_two_axes(query=query, key=key, value=value)
     validate.same_batch_axes(2, query=query, key=key, value=value)
     validate.one_value_per_key(key, value)

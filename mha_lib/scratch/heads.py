@@ -1,5 +1,7 @@
 """Splitting features into heads and merging them again."""
 
+import numpy as np
+
 from mha_lib import validate
 
 
@@ -9,7 +11,6 @@ def split_heads(x, num_heads):
     Head i gets columns i * d to (i + 1) * d of every token. Reshaping straight to (h, n, d) has the
     right shape too, and mixes tokens.
 
-    >>> import numpy as np
     >>> split_heads(np.arange(8.0).reshape(2, 4), num_heads=2)
     array([[[0., 1.],
             [4., 5.]],
@@ -17,6 +18,7 @@ def split_heads(x, num_heads):
            [[2., 3.],
             [6., 7.]]])
     """
+    validate.instance("x", x, np.ndarray)
     validate.at_least_two_axes(x=x)
     validate.divisible("x", x.shape[-1], num_heads)
     *batch, n, width = x.shape
@@ -27,11 +29,11 @@ def split_heads(x, num_heads):
 def merge_heads(x):
     """Put the heads' features side by side: (..., h, n, d) becomes (..., n, h * d).
 
-    >>> import numpy as np
     >>> merge_heads(split_heads(np.arange(8.0).reshape(2, 4), num_heads=2))
     array([[0., 1., 2., 3.],
            [4., 5., 6., 7.]])
     """
+    validate.instance("x", x, np.ndarray)
     if x.ndim < 3:
         raise ValueError(f"x must have axes (..., num_heads, n, d), got shape {x.shape}")
     *batch, num_heads, n, d = x.shape

@@ -34,11 +34,9 @@ class Projections:
         >>> Projections.random(6, np.random.default_rng(0), num_heads=2).w_o.shape
         (6, 6)
         """
-        validate.positive_integer("d_model", d_model)
-        if d_k is None or d_v is None:
-            validate.divisible("d_model", d_model, num_heads)
-        inner_k = num_heads * (d_k or d_model // num_heads)
-        inner_v = num_heads * (d_v or d_model // num_heads)
+        inner_k, inner_v = (
+            num_heads * width for width in validate.head_widths(d_model, num_heads, d_k, d_v)
+        )
         shapes = [(d_model, inner_k), (d_model, inner_k), (d_model, inner_v), (inner_v, d_model)]
         matrices = [rng.normal(size=shape) / np.sqrt(shape[0]) for shape in shapes]
         return cls(*matrices, *(rng.normal(size=shape[1]) for shape in shapes if biases))
@@ -62,20 +60,25 @@ class Projections:
         validate.at_least_two_axes(query=query, key=key, value=value)
         validate.same_batch_axes(2, query=query, key=key, value=value)
         validate.one_value_per_key(key, value)
+        self.check_matrices(num_heads)
+        _rows("w_q", self.w_q, "feature of query", query.shape[-1])
+        _rows("w_k", self.w_k, "feature of key", key.shape[-1])
+        _rows("w_v", self.w_v, "feature of value", value.shape[-1])
+
+    def check_matrices(self, num_heads):
+        """Refuse matrices that do not fit each other or the number of heads."""
+        validate.floats(np.ndarray, **self.arrays())
         for name, matrix in self._matrices().items():
             if matrix.ndim != 2:
                 raise ValueError(f"{name} must have two axes, got shape {matrix.shape}")
-        _rows("w_q", self.w_q, "query", query.shape[-1])
-        _rows("w_k", self.w_k, "key", key.shape[-1])
-        _rows("w_v", self.w_v, "value", value.shape[-1])
-        _rows("w_o", self.w_o, "w_v's columns", self.w_v.shape[1])
+        _rows("w_o", self.w_o, "column of w_v", self.w_v.shape[1])
         if self.w_k.shape[1] != self.w_q.shape[1]:
             raise ValueError(
                 f"w_k must have as many columns as w_q, {self.w_q.shape[1]}, "
                 f"got {self.w_k.shape[1]}"
             )
-        validate.divisible("w_q", self.w_q.shape[1], num_heads)
-        validate.divisible("w_v", self.w_v.shape[1], num_heads)
+        validate.divisible("w_q's columns", self.w_q.shape[1], num_heads)
+        validate.divisible("w_v's columns", self.w_v.shape[1], num_heads)
         for name, matrix in self._matrices().items():
             _one_number_per_column(name.replace("w", "b"), self, matrix)
 
@@ -85,9 +88,7 @@ class Projections:
 
 def _rows(name, matrix, of, width):
     if matrix.shape[0] != width:
-        raise ValueError(
-            f"{name} must have one row per feature of {of}, {width}, got shape {matrix.shape}"
-        )
+        raise ValueError(f"{name} must have one row per {of}, {width}, got shape {matrix.shape}")
 
 
 def _one_number_per_column(name, projections, matrix):

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from mha_lib import validate
+
 
 def softmax(scores, axis=-1):
     """Turn scores into weights that are positive and sum to 1 along ``axis``; same shape.
@@ -13,6 +15,7 @@ def softmax(scores, axis=-1):
     array([[0.5, 0.5],
            [0.5, 0.5]])
     """
+    validate.floats(np.ndarray, scores=scores)
     top = scores.max(axis=axis, keepdims=True, initial=-np.inf)
     top = np.where(np.isneginf(top), 0, top)  # nothing allowed: exp(-inf - 0) is the 0 we want
     weights = np.exp(scores - top)
