@@ -52,7 +52,8 @@ def layer():
         _matrix(axes, (0, 0), (1.6, 1.2), "$X$", "$n \\times d_{model}$", PALE)
         for row, name in ((1, "Q"), (0, "K"), (-1, "V")):
             _arrow(axes, (0.9, 0.2 * row), (2.5, 1.75 * row), f"$W^{name}$", lift=0.22)
-            _pair(axes, (3.0, 1.75 * row), (0.76, 1.2), name, r"$n \times h\,d_k$" * (row == -1))
+            width = {"Q": "", "K": r"$n \times h\,d_k$", "V": r"$n \times h\,d_v$"}[name]
+            _pair(axes, (3.0, 1.75 * row), (0.76, 1.2), name, width)
         for row in (1, 0):
             _arrow(axes, (4.3, 1.75 * row), (5.1, 0.875 + 0.25 * (2 * row - 1)))
         _pair(axes, (5.65, 0.875), (1.2, 1.2), "A", "each head: $n \\times n$")
