@@ -1,4 +1,4 @@
-"""The book from a terminal: python -m mha_lib doctor | figures | measure compare | notebooks."""
+"""The book from a terminal: python -m mha_lib doctor | figures | measure | notebooks | example."""
 
 import argparse
 import sys
@@ -27,7 +27,20 @@ def _parser():
     notebooks = commands.add_parser("notebooks", help="run chapters afresh and keep their outputs")
     notebooks.add_argument("paths", type=Path, nargs="*", help="all chapters if none is named")
     notebooks.set_defaults(run=_notebooks)
+    _add_example(commands)
     return parser
+
+
+def _add_example(commands):
+    example = commands.add_parser("example", help="the worked example, written out by hand")
+    example.add_argument("--token", help="one token only, such as cat")
+    example.add_argument("--head", type=int, help="one head only, counted from 1")
+    example.add_argument("--digits", type=int, default=4, help="decimals (4)")
+    example.add_argument("--causal", action="store_true", help="no token attends to later ones")
+    example.add_argument("--tokens", type=Path, metavar="FILE.json", help="your own tokens and x")
+    example.add_argument("--weights", type=Path, metavar="FILE.json", help="your own matrices")
+    example.add_argument("--worksheet", type=Path, metavar="OUT.html", help="write pages to print")
+    example.set_defaults(run=_example)
 
 
 def _doctor(_):
@@ -61,6 +74,25 @@ def _notebooks(options):
     for path in options.paths or sorted(Path("notebooks").glob("*.ipynb")):
         print(f"running {path}")
         notebooks.run(path)
+    return 0
+
+
+def _example(options):
+    from mha_lib.worked_example import load, trace, worksheet, written
+
+    try:
+        example = load(options.tokens, options.weights, options.causal)
+        if options.worksheet is None:
+            print(written(trace(example), options.token, options.head, options.digits))
+        else:
+            options.worksheet.write_text(worksheet(example), "utf-8")
+            print(f"wrote {options.worksheet}: a page of blanks and a page of answers")
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"{options.worksheet} cannot be written: {error.strerror}", file=sys.stderr)
+        return 2
     return 0
 
 

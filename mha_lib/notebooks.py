@@ -11,6 +11,7 @@ UNSTABLE = {
     "a time": re.compile(r"\b\d+(\.\d+)? ?(ms|µs|ns)\b"),
     "a progress bar": re.compile(r"\d+%\|"),
 }
+WIDGET = "application/vnd.jupyter.widget-view+json"
 LIMIT = 200_000  # bytes of one cell's output
 LONGEST = 20  # lines of code in a cell
 
@@ -47,6 +48,8 @@ def clean(book):
         cell.metadata = {
             key: value for key, value in cell.metadata.items() if key in ("tags", "reason")
         }
+        for output in cell.get("outputs", []):  # without its kernel a widget shows an error
+            output.get("data", {}).pop(WIDGET, None)
     return book
 
 

@@ -5,15 +5,17 @@ import copy
 import inspect
 import io
 import itertools
+import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mha_lib import scratch
 from mha_lib.exercises import CATALOGUE, check, hints
-from mha_lib.exercises.answers import LOOSE, agree, same
+from mha_lib.exercises.answers import LOOSE, Outcome, agree, same
 from mha_lib.exercises.judge import judge, run
 
 EXERCISES = list(CATALOGUE.values())
@@ -279,9 +281,41 @@ def test_no_fault_agrees_with_another_or_the_solution_on_all_cases(exercise):
         assert not all(agree(a, b, LOOSE) for a, b in zip(first, second))
 
 
+def test_errors_agree_if_type_and_words_do():
+    def outcome(error):
+        return Outcome(error=error)
+
+    wide, high = np.zeros(2), np.zeros(3)
+    assert agree(run(lambda: wide + high, ()), run(lambda: high + wide, ()))
+    assert agree(run(lambda: wide + high, ()), run(lambda: wide.__iadd__(high), ()))
+    assert not agree(run(lambda: wide + high, ()), run(lambda: wide + np.zeros(4), ()))
+    assert not agree(outcome(ValueError("a")), outcome(TypeError("a")))
+    assert not agree(outcome(ValueError("a")), Outcome(wide))
+
+
+def raising_otherwise(faulty):
+    """The fault, except that where it raises, it raises for another reason."""
+
+    def answer(*arguments):
+        try:
+            return faulty(*arguments)
+        except Exception:
+            raise ValueError("another reason") from None
+
+    return answer
+
+
+@each_exercise
+def test_an_error_for_another_reason_is_not_taken_for_the_fault(exercise):
+    for sentence, faulty in exercise.faults:
+        if any(run(faulty, case).error is not None for case in exercise.cases()):
+            message = plain(judge(exercise, raising_otherwise(faulty)).message)
+            assert sentence not in message or "Besides, on another case" in message
+
+
 @each_exercise
 def test_every_fault_gives_some_answer(exercise):
-    """A fault that raised everywhere would be named for any function that raises."""
+    """One that raises everywhere could be mistaken for another that raises for the same reason."""
     for sentence, faulty in exercise.faults:
         answers = [run(faulty, case) for case in exercise.cases()]
         assert any(answer.error is None for answer in answers), sentence
@@ -463,6 +497,71 @@ def test_a_fault_is_named_beside_an_exception():
     assert "Besides, on another case your function raised ValueError" in plain(verdict.message)
 
 
+def test_a_pair_of_output_and_weights_is_told():
+    def attention(query, key, value):
+        return scratch.scaled_dot_product_attention(query, key, value)
+
+    pair = "returns output and weights: take the output, [0]"
+    verdict = judge(CATALOGUE["attention"], attention)
+    assert verdict.kind == "wrong type" and pair in plain(verdict.message)
+    for merge in (scratch.merge_heads, CATALOGUE["merge_heads"].solution):
+
+        def multi_head(x_q, x_kv, w_q, w_k, w_v, w_o, num_heads, merge=merge):
+            parts = [scratch.split_heads(x, num_heads) for x in (x_q @ w_q, x_kv @ w_k, x_kv @ w_v)]
+            return merge(attention(*parts)) @ w_o
+
+        verdict = judge(CATALOGUE["multi_head"], multi_head)
+        assert verdict.kind == "raised" and pair in plain(verdict.message)
+    verdict = judge(CATALOGUE["softmax"], lambda scores: (scores.shape, scores))
+    assert verdict.kind == "wrong type" and pair not in plain(verdict.message)
+
+
+HABITS = {
+    "sum in the other order": (
+        "additive_scores",
+        lambda query, key, w_query, w_key, v: np.tanh(key @ w_key + query @ w_query) @ v,
+        "every query meets every key",
+    ),
+    "np.transpose with two axes": (
+        "transpose_last_two",
+        lambda x: np.transpose(x, (-1, -2)),
+        "x.swapaxes(-1, -2)",
+    ),
+    "rows of the transpose": (
+        "head_contribution",
+        lambda heads, w_o, i: heads[i] @ w_o.T[i * heads.shape[2] : (i + 1) * heads.shape[2]].T,
+        "You used columns of w_o. Head i's",
+    ),
+    "nan_to_num after dividing again": (
+        "masked_attention",
+        lambda query, key, value, mask: np.nan_to_num(renormalised(query, key, mask)) @ value,
+        "divided again by what was left",
+    ),
+}
+
+
+def renormalised(query, key, mask):
+    scores = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
+    weights = np.where(mask, scratch.softmax(scores), 0)
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("name, habit, words", HABITS.values(), ids=HABITS)
+def test_common_habits_are_named(name, habit, words):
+    verdict = judge(CATALOGUE[name], habit)
+    assert verdict.kind == "named fault" and words in plain(verdict.message)
+
+
+def test_a_mask_used_as_an_index_is_named_beside_other_faults():
+    def masked_attention(query, key, value, mask):
+        scores = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
+        scores[~mask] = -1e9
+        return scratch.softmax(scores) @ value
+
+    message = plain(judge(CATALOGUE["masked_attention"], masked_attention).message)
+    assert "averages all the values" in message and "IndexError" in message
+
+
 def test_numpy_on_matrix_products_and_sizes_in_plain_words():
     verdict = judge(CATALOGUE["attention"], lambda query, key, value: query @ key @ value)
     assert "gufunc" not in verdict.message
@@ -560,11 +659,55 @@ def test_hints_are_folded_html(exercise):
     tags = Tags(page)
     assert not tags.open
     assert tags.seen.count("details") == tags.seen.count("summary") == 3
+    assert tags.text.startswith(f"{exercise.signature}. {exercise.task}Hint 1")
     assert set(tags.seen) <= {"details", "summary", "p", "pre", "code"}
     assert inspect.getsource(exercise.solution) in tags.text
     assert all(hint.replace("`", "") in tags.text for hint in exercise.hints)
     assert page == hints(exercise.name)._repr_html_()
     assert repr(hints(exercise.name)) == f"Two hints and a solution, folded: {exercise.name}"
+
+
+@each_exercise
+def test_the_solution_shown_runs_in_the_chapter(exercise):
+    namespace = {"np": np, "scratch": scratch}
+    exec(inspect.getsource(exercise.solution), namespace)
+    assert judge(exercise, namespace[exercise.name]).kind == "right"
+
+
+@each_exercise
+def test_hints_use_nothing_that_the_chapter_lacks(exercise):
+    """Numpy, scratch and the exercise's own names; a call is to one of these or to a method."""
+    for code in re.findall("`([^`]+)`", " ".join(exercise.hints)):
+        called = re.findall(r"(?<![\w.])\w+(?=\()", code)
+        assert not called, code
+        for module, name in re.findall(r"\b(np|scratch)\.(\w+)", code):
+            assert hasattr({"np": np, "scratch": scratch}[module], name), code
+
+
+def headings():
+    """Of every exercise in the chapters: file, name, and the text of the cell before its check."""
+    for path in sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb")):
+        prose = ""
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            if cell["cell_type"] == "markdown":
+                prose = source
+            for name in re.findall(r'exercises\.check\("(\w+)"', source):
+                yield path.name, name, prose
+
+
+@pytest.mark.parametrize(
+    "chapter, name, prose", [pytest.param(*found, id="-".join(found[:2])) for found in headings()]
+)
+def test_a_chapter_states_an_exercise_as_the_catalogue_does(chapter, name, prose):
+    exercise = CATALOGUE[name]
+    dots = " ".join("●●●○○○"[3 - exercise.difficulty :][:3])
+    (stated,) = re.findall(r"\*\*Exercise [\d.]+\*\* · [^·]+ · ([^.]+)\.", prose) or [None]
+    assert stated == f"{dots} · {exercise.minutes} minutes", f"{chapter}, exercise {name}"
+
+
+def test_every_exercise_stands_in_one_chapter_in_the_catalogues_order():
+    assert [name for _, name, _ in headings()] == list(CATALOGUE)
 
 
 @each_exercise

@@ -72,7 +72,9 @@ def test_links_between_chapters_lead_somewhere(path):
 
 @each_chapter
 def test_a_chapter_has_three_to_six_exercises(path):
-    assert 3 <= path.read_text().count("exercises.check(") <= 6
+    found = re.findall(r"\*\*Exercise (\d+)\.(\d+)\*\*", path.read_text())
+    assert 3 <= len(found) <= 6
+    assert found == [(str(int(path.name[:2])), str(i + 1)) for i in range(len(found))]
 
 
 @each_chapter

@@ -1,4 +1,4 @@
-"""Hints and solution of an exercise, folded until the reader opens them."""
+"""What an exercise asks; below, its hints and solution, folded until the reader opens them."""
 
 import html
 import inspect
@@ -11,7 +11,7 @@ from mha_lib.exercises.judge import Exercise
 
 @dataclass(frozen=True, repr=False)
 class Help:
-    """Two hints and a solution; a notebook shows them folded."""
+    """The task, two hints and a solution; a notebook shows all but the task folded."""
 
     exercise: Exercise
 
@@ -19,10 +19,12 @@ class Help:
         return f"Two hints and a solution, folded: {self.exercise.name}"
 
     def _repr_html_(self):
+        task = f"`{self.exercise.signature}`. {self.exercise.task}"
         first, second = map(_prose, self.exercise.hints)
         source = html.escape(inspect.getsource(self.exercise.solution))
         return (
-            _folded("Hint 1", first)
+            _prose(task)
+            + _folded("Hint 1", first)
             + _folded("Hint 2", second)
             + _folded("Solution", f"<pre><code>{source}</code></pre>")
         )

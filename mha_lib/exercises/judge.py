@@ -2,7 +2,7 @@
 
 The function runs on a few fixed cases, smallest first. Where it differs from the solution, its
 answers are compared with those of the exercise's planted faults; a fault that gives the same
-answers on every case is named.
+answers on every case, or raises the same errors, is named.
 """
 
 import copy

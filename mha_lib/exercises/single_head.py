@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from mha_lib import scratch
 from mha_lib.exercises.draw import draw
 from mha_lib.exercises.faulty import (
     attention_scaled,
@@ -167,6 +168,11 @@ SOFTMAX = Exercise(
             "every score positive, and larger ones count more.",
             lambda scores: scores / scores.sum(axis=-1, keepdims=True),
         ),
+        (
+            "You clipped large scores before exp. Scores beyond the limit then all count the same, "
+            "however they differ. Subtract each row's maximum instead: that changes no weight.",
+            lambda scores: bare_softmax_over(-1)(np.clip(scores, -500, 500)),
+        ),
     ),
     hints=(
         "exp makes every score positive; dividing by a sum makes a row sum to 1. Which axis does "
@@ -181,7 +187,8 @@ def attention(query, key, value):
     """Mix the values by softmax(Q K^T / sqrt(d_k)), the output alone."""
     d_k = query.shape[-1]
     scores = query @ key.swapaxes(-1, -2) / np.sqrt(d_k)  # (..., n_q, n_kv)
-    return softmax(scores) @ value  # (..., n_q, d_v)
+    weights = scratch.softmax(scores)  # each row sums to 1
+    return weights @ value  # (..., n_q, d_v)
 
 
 def _attention_cases():
@@ -203,7 +210,7 @@ ATTENTION = Exercise(
     task=(
         "Compute softmax(Q K^T / sqrt(d_k)) V. query is (..., n_q, d_k), key (..., n_kv, d_k) and "
         "value (..., n_kv, d_v), leading axes are batch axes. Return the output alone, "
-        "(..., n_q, d_v). Your softmax from before will do."
+        "(..., n_q, d_v). Your own softmax will do, or scratch.softmax."
     ),
     difficulty=2,
     minutes=10,
@@ -302,13 +309,23 @@ ATTENTION = Exercise(
             "You returned the weights; the output is asked for, and that is weights @ value.",
             lambda q, k, v: softmax(products(q, k) / np.sqrt(q.shape[-1])),
         ),
+        (
+            "You put the weights behind the values. A row of weights belongs to a query: "
+            "weights @ value.",
+            lambda q, k, v: v @ softmax(products(q, k) / np.sqrt(q.shape[-1])),
+        ),
+        (
+            "You multiplied the scores by value and took the softmax of the product. The softmax "
+            "makes weights out of the scores, so it comes first; then weights @ value.",
+            lambda q, k, v: softmax(products(q, k) / np.sqrt(q.shape[-1]) @ v),
+        ),
     ),
     hints=(
         "Three steps: a score for every pair of query and key, a softmax over the keys, a mix of "
         "the values. Write the shape beside each line.",
         "`query @ key.swapaxes(-1, -2)` is (..., n_q, n_kv). Divide it by `np.sqrt` of the width "
-        "of a query, `query.shape[-1]`, take the softmax over the last axis, and multiply the "
-        "result by `value` from the left.",
+        "of a query, `query.shape[-1]`, and take the softmax over the last axis, for instance with "
+        "`scratch.softmax`: these are the weights. Then `weights @ value`.",
     ),
 )
 
@@ -332,6 +349,10 @@ def _softmax_backward_cases():
 def _less(mean):
     """A gradient a * (g - mean(g, a)) with another mean."""
     return lambda g, a: a * (g - mean(g, a))
+
+
+def _jacobian_of_a_row(weights):
+    return np.diag(weights) - np.outer(weights, weights)
 
 
 SOFTMAX_BACKWARD = Exercise(
@@ -404,6 +425,21 @@ SOFTMAX_BACKWARD = Exercise(
             "You took weights for scores and put them through a softmax again. They are the "
             "softmax's result already.",
             lambda g, a: softmax_backward(g, softmax(a)),
+        ),
+        (
+            "You took the mean of a * g over the row; take the sum. The weights already sum to 1, "
+            "so the sum of a * g is the weighted mean of g.",
+            _less(lambda g, a: (a * g).mean(axis=-1, keepdims=True)),
+        ),
+        (
+            "g * J multiplies entry by entry. The rule is a product of matrix and vector, J @ g, "
+            "and for all rows at once, without building J, a * (g - sum(a * g)).",
+            lambda g, a: g * _jacobian_of_a_row(a),
+        ),
+        (
+            "np.diag and np.outer build the Jacobian of a single row of weights, and there may be "
+            "many. J @ g is a * (g - sum(a * g)), which works for all rows without J.",
+            lambda g, a: _jacobian_of_a_row(a) @ g,
         ),
     ),
     hints=(
@@ -487,6 +523,11 @@ ADDITIVE_SCORES = Exercise(
             "softmax.",
             lambda *arguments: softmax(additive_scores(*arguments)),
         ),
+        (
+            "You added queries and keys row by row, but every query meets every key. Give each its "
+            "own axis before you add: [:, None, :] for the queries, [None, :, :] for the keys.",
+            lambda q, k, w_q, w_k, v: np.tanh(q @ w_q + k @ w_k) @ v,
+        ),
     ),
     hints=(
         "Project queries and keys first; then you need every pair of a projected query and a "
@@ -496,4 +537,4 @@ ADDITIVE_SCORES = Exercise(
     ),
 )
 
-EXERCISES = (SOFTMAX, ATTENTION, SOFTMAX_BACKWARD, ADDITIVE_SCORES)
+EXERCISES = (SOFTMAX, ATTENTION, ADDITIVE_SCORES, SOFTMAX_BACKWARD)

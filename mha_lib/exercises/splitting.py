@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 
+from mha_lib import scratch
 from mha_lib.exercises.draw import draw
 from mha_lib.exercises.faulty import attention_scaled, attention_weighted, products, softmax_over
 from mha_lib.exercises.judge import Exercise
@@ -51,7 +52,7 @@ SPLIT_HEADS = Exercise(
         "head i gets columns i * d to (i + 1) * d of every token. h is num_heads; leading axes "
         "are batch axes."
     ),
-    difficulty=2,
+    difficulty=1,
     minutes=8,
     cases=_split_heads_cases,
     solution=split_heads,
@@ -100,7 +101,7 @@ SPLIT_HEADS = Exercise(
     hints=(
         "Two steps: cut the last axis in two, then move an axis. A reshape alone never moves one.",
         "`x.reshape(..., n, num_heads, d)`, with the sizes from `x.shape`, only cuts each row into "
-        "pieces. Then `swapaxes(-3, -2)` brings the heads in front of the tokens.",
+        "pieces. Then `.swapaxes(-3, -2)` brings the heads in front of the tokens.",
     ),
 )
 
@@ -135,8 +136,8 @@ MERGE_HEADS = Exercise(
         "Put the heads side by side again: x of shape (..., h, n, d) becomes (..., n, h * d), "
         "head 0 first. It undoes split_heads."
     ),
-    difficulty=2,
-    minutes=5,
+    difficulty=1,
+    minutes=6,
     cases=_merge_heads_cases,
     solution=merge_heads,
     faults=(
@@ -195,11 +196,11 @@ MERGE_HEADS = Exercise(
 
 def multi_head(x_q, x_kv, w_q, w_k, w_v, w_o, num_heads):
     """Multi-head attention of the tokens x_q over the tokens x_kv, the output alone."""
-    query = split_heads(x_q @ w_q, num_heads)  # (..., h, n_q, d_k)
-    key = split_heads(x_kv @ w_k, num_heads)  # (..., h, n_kv, d_k)
-    value = split_heads(x_kv @ w_v, num_heads)  # (..., h, n_kv, d_v)
-    heads = attention(query, key, value)  # (..., h, n_q, d_v)
-    return merge_heads(heads) @ w_o  # (..., n_q, d_model)
+    query = scratch.split_heads(x_q @ w_q, num_heads)  # (..., h, n_q, d_k)
+    key = scratch.split_heads(x_kv @ w_k, num_heads)  # (..., h, n_kv, d_k)
+    value = scratch.split_heads(x_kv @ w_v, num_heads)  # (..., h, n_kv, d_v)
+    heads, _ = scratch.scaled_dot_product_attention(query, key, value)  # (..., h, n_q, d_v)
+    return scratch.merge_heads(heads) @ w_o  # (..., n_q, d_model)
 
 
 def _multi_head_cases():
@@ -212,6 +213,7 @@ def _multi_head_cases():
     return [
         (pair, pair, nothing, nothing, np.eye(2), swap, 2),  # all weights 1/2
         (*one_head, *[np.eye(4)] * 4, 1),
+        (x[:2], x[:2], *square, 2),  # n = h = d_k: even key.T fits
         (x, x, *square, 2),
         (x, draw(rng, 3, 4), *square, 2),
         (x, draw(rng, 5, 4), *square, 2),
@@ -286,6 +288,14 @@ def _width_from_model(*arguments):
         return x.swapaxes(-3, -2)
 
     return _layer(*arguments, split=split)
+
+
+def _columns_from_model(*arguments):
+    *inputs, w_o, num_heads = arguments
+    used = inputs[0].shape[-1] // num_heads * num_heads  # slices take no column beyond
+    x_q, x_kv, *matrices = inputs
+    narrow = (matrix[:, :used] for matrix in matrices)
+    return multi_head(x_q, x_kv, *narrow, np.eye(used), num_heads) @ w_o
 
 
 def _lengths_from_queries(*arguments):
@@ -462,13 +472,25 @@ MULTI_HEAD = Exercise(
             "rows: take the size from each array.",
             _lengths_from_queries,
         ),
+        (
+            "You sliced d_model / num_heads columns for each head. Its slice follows from the "
+            "matrix: w_q.shape[1] / num_heads columns of w_q and w_k, w_v.shape[1] / num_heads of "
+            "w_v.",
+            _columns_from_model,
+        ),
+        (
+            "key.T reverses all the axes, and there is a head axis in front: swap the last two "
+            "only, key.swapaxes(-1, -2).",
+            partial(_layer, attend=lambda q, k, v: softmax(q @ k.T / np.sqrt(q.shape[-1])) @ v),
+        ),
     ),
     hints=(
         "Project (three matrix products), split, attend in every head, merge, multiply by w_o. "
         "You have written all the parts.",
-        "Queries are `split_heads(x_q @ w_q, num_heads)`; keys and values are made the same way "
-        "from x_kv. With the heads as a batch axis, one call of `attention` serves all of them. "
-        "Then `merge_heads(...) @ w_o`.",
+        "Queries are `scratch.split_heads(x_q @ w_q, num_heads)`, and keys and values are made the "
+        "same way from x_kv. With the heads as a batch axis, one call of "
+        "`scratch.scaled_dot_product_attention` serves all of them. It returns output and weights: "
+        "take the output, `[0]`. Then `scratch.merge_heads(heads) @ w_o`.",
     ),
 )
 
@@ -476,7 +498,7 @@ MULTI_HEAD = Exercise(
 def masked_attention(query, key, value, mask):
     """Attention where mask is True; a query that may attend to nothing gets zeros."""
     scores = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
-    weights = softmax(np.where(mask, scores, -1e30))  # exp turns -1e30 into an exact 0
+    weights = scratch.softmax(np.where(mask, scores, -1e30))  # exp turns -1e30 into an exact 0
     return np.where(mask, weights, 0) @ value  # this matters in rows without any True
 
 
@@ -485,9 +507,12 @@ def _masked_attention_cases():
     zeros, causal = np.zeros((3, 1)), np.tril(np.ones((3, 3), bool))
     some = np.array([[1, 0, 1, 1, 0], [0, 1, 0, 0, 0], [1, 1, 1, 1, 1]], bool)
     none_in_row_1 = some & np.array([[True], [False], [True]])
+    pair = np.array([[5.0], [7.0]])
+    hidden_far_above = np.array([[0.0], [1000.0]])  # the scores of the query 1
     return [
+        (np.ones((1, 1)), hidden_far_above, pair, np.array([[True, False]])),
+        (np.zeros((1, 1)), np.zeros((2, 1)), pair, np.zeros((1, 2), bool)),
         (zeros, zeros, np.array([[1.0], [2.0], [4.0]]), causal),
-        (np.zeros((1, 1)), np.zeros((2, 1)), np.array([[2.0], [4.0]]), np.zeros((1, 2), bool)),
         (draw(rng, 3, 4), draw(rng, 5, 4), draw(rng, 5, 2), some),
         (draw(rng, 3, 4), draw(rng, 5, 4), draw(rng, 5, 2), none_in_row_1),
         (draw(rng, 2, 3, 4), draw(rng, 2, 5, 4), draw(rng, 2, 5, 6), none_in_row_1),
@@ -507,6 +532,18 @@ def _masked(weigh, scale=True):
 def _filled(fill, invert=False):
     """Weights whose forbidden scores are ``fill``."""
     return lambda scores, mask: softmax(np.where(mask ^ invert, scores, fill))
+
+
+def _divided_again(exponentials, mask, guard=True):
+    """What the mask leaves, divided by its sum; a sum of 0 counts as 1 if there is a ``guard``."""
+    kept = exponentials * mask
+    total = kept.sum(axis=-1, keepdims=True)
+    return kept / (np.where(total == 0, 1, total) if guard else total)
+
+
+def _hidden_by_index(scores, mask):
+    scores[~mask] = -np.inf
+    return scratch.softmax(scores)
 
 
 INVERTED = (
@@ -588,13 +625,39 @@ MASKED_ATTENTION = Exercise(
             "query without any allowed key gets zeros.",
             _masked(lambda s, mask: np.where(mask.all(-1, keepdims=True), softmax(s), 0)),
         ),
+        (
+            "You took the softmax over all keys and divided again by what was left. A hidden score "
+            "far above the others leaves 0 / 0: hide scores before the softmax.",
+            _masked(lambda s, mask: _divided_again(softmax(s), mask)),
+        ),
+        (
+            "You took the softmax over all keys and divided again by what was left. That is 0 / 0, "
+            "which is NaN, for a query that may attend to nothing, and where a hidden score is far "
+            "above the others: hide scores before the softmax.",
+            _masked(lambda s, mask: _divided_again(softmax(s), mask, guard=False)),
+        ),
+        (
+            "You multiplied exponentials by the mask. exp of a large hidden score is infinite, and "
+            "0 * inf is NaN: hide scores before exp, with np.where.",
+            _masked(lambda s, mask: _divided_again(np.exp(s), mask)),
+        ),
+        (
+            "scores[~mask] fits as long as mask has the shape of the scores. A mask is broadcast "
+            "over a batch by np.where, not by indexing: np.where(mask, scores, -np.inf).",
+            _masked(_hidden_by_index),
+        ),
+        (
+            "key.T reverses all the axes: right for a matrix, wrong with a batch axis in front. "
+            "Swap the last two only, key.swapaxes(-1, -2).",
+            lambda q, k, v, mask: masked_attention(q, k.T.swapaxes(-1, -2), v, mask),
+        ),
     ),
     hints=(
         "Forbidden keys must be out before the softmax divides. What score has a weight of 0? And "
         "what does a row of nothing but such scores give?",
-        "`np.where(mask, scores, -1e30)` before the softmax hides the forbidden keys. A row that "
-        "is all -1e30 comes out uniform, so multiply the weights by `mask` after the softmax as "
-        "well; it changes nothing in the other rows.",
+        "`np.where(mask, scores, -1e30)` before `scratch.softmax`, or your own, hides the "
+        "forbidden keys. A row that is all -1e30 comes out uniform, so multiply the weights by "
+        "`mask` after the softmax as well; it changes nothing in the other rows.",
     ),
 )
 
@@ -610,9 +673,12 @@ def _head_contribution_cases():
     w_o = np.array([[1.0, 0.0], [10.0, 2.0]])
     square = draw(rng, 2, 3, 4), draw(rng, 8, 8)
     general = draw(rng, 3, 4, 2), draw(rng, 6, 5)
+    alike = draw(rng, 2, 2, 2), draw(rng, 4, 2)  # all sizes fit: even heads[i] @ w_o[i] is a value
     return [
         (np.array([[[1.0]], [[2.0]]]), w_o, 0),
         (np.array([[[1.0]], [[2.0]]]), w_o, 1),
+        (np.array([[[1.0, 0.0], [1.0, 2.0]]]), np.array([[1.0, 0.0, 2.0], [3.0, 1.0, 0.0]]), 0),
+        (*alike, 1),
         *((*general, i) for i in range(3)),
         *((*square, i) for i in range(2)),
     ]
@@ -627,14 +693,19 @@ def _rows(rows):
     return faulty
 
 
-def _rows_from_model(heads, w_o, i):
-    width = w_o.shape[1] // len(heads)
-    return heads[i] @ w_o[i * width : (i + 1) * width]
+def _rows_if_wide(width):
+    """Head i times the rows of w_o that are its own if heads are width(heads, w_o) wide."""
+
+    def faulty(heads, w_o, i):
+        d = width(heads, w_o)
+        return heads[i] @ w_o[i * d : (i + 1) * d]
+
+    return faulty
 
 
-def _its_columns(heads, w_o, i):
+def _columns(heads, w_o, i):
     d_v = heads.shape[-1]
-    return heads[i] @ w_o[:, i * d_v : (i + 1) * d_v].T
+    return w_o[:, i * d_v : (i + 1) * d_v]
 
 
 HEAD_CONTRIBUTION = Exercise(
@@ -651,7 +722,7 @@ HEAD_CONTRIBUTION = Exercise(
         (
             "You used columns of w_o and transposed them. Head i's features are columns i * d_v to "
             "(i + 1) * d_v of the heads side by side, and these meet the same rows of w_o.",
-            _its_columns,
+            lambda heads, w_o, i: heads[i] @ _columns(heads, w_o, i).T,
         ),
         (
             "You took rows i, i + h, i + 2h and so on of w_o. Head i's rows stand together: "
@@ -674,7 +745,7 @@ HEAD_CONTRIBUTION = Exercise(
         (
             "You took a head to be d_model / num_heads wide. Its width is d_v, the last axis of "
             "heads, so its rows are i * d_v to (i + 1) * d_v.",
-            _rows_from_model,
+            _rows_if_wide(lambda heads, w_o: w_o.shape[1] // len(heads)),
         ),
         (
             "You divided by the number of heads. W^O adds the heads up, it does not average them.",
@@ -694,6 +765,46 @@ HEAD_CONTRIBUTION = Exercise(
             "i * d_v to (i + 1) * d_v.",
             lambda heads, w_o, i: heads[i] @ sum(np.split(w_o, len(heads))),
         ),
+        (
+            "You multiplied by all of w_o; head i meets only its d_v rows, i * d_v to "
+            "(i + 1) * d_v.",
+            lambda heads, w_o, i: heads[i] @ w_o,
+        ),
+        (
+            "You multiplied by w_o[i]. That is one row; a head has d_v of them: i * d_v to "
+            "(i + 1) * d_v.",
+            lambda heads, w_o, i: heads[i] @ w_o[i],
+        ),
+        (
+            "You used columns of w_o. Head i's features are columns of the heads side by side, and "
+            "a column meets a row: use rows i * d_v to (i + 1) * d_v.",
+            lambda heads, w_o, i: heads[i] @ _columns(heads, w_o, i),
+        ),
+        (
+            "You cut w_o into d_v pieces. Cut it into one for each head, len(heads) of them; each "
+            "then has d_v rows.",
+            lambda heads, w_o, i: heads[i] @ np.split(w_o, heads.shape[-1])[i],
+        ),
+        (
+            "You cut w_o into n pieces, one for each token. Cut it into one for each head, "
+            "len(heads) of them.",
+            lambda heads, w_o, i: heads[i] @ np.split(w_o, heads.shape[1])[i],
+        ),
+        (
+            "You took a head to be n wide, which is its number of tokens. Its width is d_v, the "
+            "last axis of heads, so its rows are i * d_v to (i + 1) * d_v.",
+            _rows_if_wide(lambda heads, w_o: heads.shape[1]),
+        ),
+        (
+            "You divided the rows of w_o by n, the number of tokens, to find a head's width. "
+            "Divide by len(heads), or take d_v from the last axis of heads.",
+            _rows_if_wide(lambda heads, w_o: len(w_o) // heads.shape[1]),
+        ),
+        (
+            "You gave each head as many rows of w_o as there are heads. It has d_v, the width of a "
+            "head: i * d_v to (i + 1) * d_v.",
+            _rows_if_wide(lambda heads, w_o: len(heads)),
+        ),
     ),
     hints=(
         "Side by side, the heads are a matrix (n, h * d_v). In its product with w_o, which rows "
@@ -703,4 +814,4 @@ HEAD_CONTRIBUTION = Exercise(
     ),
 )
 
-EXERCISES = (SPLIT_HEADS, MERGE_HEADS, MULTI_HEAD, MASKED_ATTENTION, HEAD_CONTRIBUTION)
+EXERCISES = (SPLIT_HEADS, MERGE_HEADS, MULTI_HEAD, HEAD_CONTRIBUTION, MASKED_ATTENTION)

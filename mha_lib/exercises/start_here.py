@@ -95,7 +95,7 @@ TRANSPOSE_LAST_TWO = Exercise(
         "becomes (..., b, a), for any number of leading axes."
     ),
     difficulty=1,
-    minutes=3,
+    minutes=5,
     cases=_transpose_cases,
     solution=transpose_last_two,
     faults=(
@@ -128,6 +128,11 @@ TRANSPOSE_LAST_TWO = Exercise(
             "You swapped the first axis with the last; swap the last two, -1 and -2.",
             lambda x: x.swapaxes(0, -1),
         ),
+        (
+            "NumPy's transpose wants all the axes, so with two of them yours works for a matrix "
+            "only. To swap two and leave the rest, write x.swapaxes(-1, -2).",
+            lambda x: x.transpose(-1, -2),
+        ),
     ),
     hints=(
         "NumPy can swap two axes by number, and negative numbers count from the end.",
@@ -159,13 +164,13 @@ def _shapes(change):
 
 ATTENTION_SHAPES = Exercise(
     task=(
-        'Return a dict of shapes with the keys "query", "key", "value" and "weights" (of ONE head) '
-        'and "output" (of the whole layer), for n_q queries, n_kv keys and values, and a model of '
-        "width d_model whose num_heads heads share its features equally: "
+        'Return a dict of shapes, each a tuple, with the keys "query", "key", "value", "weights" '
+        '(these of ONE head) and "output" (of the whole layer), for n_q queries, n_kv keys and '
+        "values, and a model of width d_model whose num_heads heads share its features equally: "
         "d_k = d_v = d_model / num_heads."
     ),
-    difficulty=1,
-    minutes=5,
+    difficulty=2,
+    minutes=8,
     cases=_attention_shapes_cases,
     solution=attention_shapes,
     faults=(
@@ -198,6 +203,16 @@ ATTENTION_SHAPES = Exercise(
         (
             "Your weights are transposed: rows are queries and columns are keys, (n_q, n_kv).",
             _shapes(lambda n_q, n_kv, d_model, h: {"weights": (n_kv, n_q)}),
+        ),
+        (
+            "Your weights have a column for each query. Each query weighs the n_kv keys: rows are "
+            "queries and columns are keys, (n_q, n_kv).",
+            _shapes(lambda n_q, n_kv, d_model, h: {"weights": (n_q, n_q)}),
+        ),
+        (
+            "You gave the weights of all heads together, with num_heads in front. One head's are "
+            "asked for, without that axis: (n_q, n_kv).",
+            _shapes(lambda n_q, n_kv, d_model, h: {"weights": (h, n_q, n_kv)}),
         ),
         (
             "Your output is as wide as one head. The layer puts its heads side by side and "

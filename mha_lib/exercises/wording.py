@@ -1,6 +1,7 @@
 """How the judge says it: sentences, and cases printed so that they can be read and typed again."""
 
 import inspect
+import re
 import textwrap
 import traceback
 
@@ -15,6 +16,7 @@ MUTATED = (
     "your answers are right, but your function changes its input, and the caller's array with it. "
     "Work on a new array: x = x - y instead of x -= y.\n\nFor example this input:"
 )
+LIBRARY_PAIR = "The library's attention returns output and weights: take the output, [0]."
 LARGEST_WITHOUT_EXPONENT = 1e6
 LONGEST_TEXT = 300
 LINE_WIDTH = 92
@@ -57,7 +59,12 @@ def wrong_type(got, want):
     wanted = (
         "a dict of shapes" if isinstance(want, dict) else f"a NumPy array of shape {want.shape}"
     )
-    return f"Your function returns {_kind(got)}, where {wanted} is asked for."
+    sentence = f"Your function returns {_kind(got)}, where {wanted} is asked for."
+    return f"{sentence} {LIBRARY_PAIR}" if _is_pair(got) else sentence
+
+
+def _is_pair(value):
+    return isinstance(value, tuple) and len(value) == 2 and all(map(is_array, value))
 
 
 def _kind(value):
@@ -141,4 +148,6 @@ def _error(error):
         text = f"the shapes in a matrix product do not fit {text[text.rindex('(') :]}"
     if "cannot be interpreted as an integer" in text:
         text += " (sizes are whole numbers: divide with //)"
+    if re.search("'tuple' object has no attribute|got tuple", text):
+        text += f". {LIBRARY_PAIR}"
     return f"{type(error).__name__}: {textwrap.shorten(text, LONGEST_TEXT)}"

@@ -6,14 +6,16 @@ from pathlib import Path
 import numpy as np
 
 from mha_lib.experiments import spread_and_largest
-from mha_lib.figures import single_head, splitting, start_here
+from mha_lib.figures import single_head, splitting, start_here, worked_example
 from mha_lib.scratch import (
     Projections,
     multi_head_attention,
     multi_head_attention_loop,
     scaled_dot_product_attention,
     softmax,
+    split_heads,
 )
+from mha_lib.worked_example import THE_CAT_SAT
 
 TOKENS = ["The", "cat", "sat", "down"]
 
@@ -89,6 +91,22 @@ def sum_of_heads():
     return splitting.sum_of_heads(np.stack([head @ block for head, block in blocks]), output[2])
 
 
+def the_cat_sat():
+    """Chapter 3: its three pictures, by name."""
+    p, tokens = THE_CAT_SAT.projections(), THE_CAT_SAT.tokens
+    x, _, _ = THE_CAT_SAT.arrays()
+    output, weights = multi_head_attention(x, x, x, p, num_heads=2)
+    queries, keys, values = (split_heads(x @ w, 2) for w in (p.w_q, p.w_k, p.w_v))
+    heads = weights @ values  # (2, 3, 2)
+    return {
+        "plane": lambda: worked_example.keys_and_queries(keys, queries, tokens),
+        "flow": lambda: worked_example.flow(
+            "cat", tokens, weights[:, 1], values, heads[:, 1], output[1]
+        ),
+        "weights": lambda: worked_example.weights_of_heads(weights, tokens),
+    }
+
+
 DRAWINGS = {
     "00_map": start_here.book_map,
     "00_layer": start_here.layer,
@@ -100,6 +118,7 @@ DRAWINGS = {
     "02_two_heads": two_heads,
     "02_axes_moving": splitting.axes_moving,
     "02_sum_of_heads": sum_of_heads,
+    **{f"03_{name}": draw for name, draw in the_cat_sat().items()},
 }
 
 

@@ -7,7 +7,7 @@ from mha_lib.figures.style import HEADS, INK, PALE, PAPER, Picture, canvas, heat
 
 def weights_of_heads(weights, tokens):
     """Both heads' attention weights with three decimals."""
-    with canvas(3.4 * len(weights), 2.9, ncols=len(weights)) as (figure, axes):
+    with canvas(3.6 * len(weights), 2.9, ncols=len(weights)) as (figure, axes):
         for head, (axis, numbers) in enumerate(zip(axes, weights, strict=True)):
             heat_map(axis, numbers, rows=tokens, columns=tokens, digits=3)
             axis.set_title(f"head {head + 1}", pad=24)
@@ -37,7 +37,7 @@ def keys_and_queries(keys, queries, tokens):
 
 def flow(token, tokens, weights, values, heads, output):
     """One token's query through two heads: values, weights on arrows, results, output."""
-    with canvas(8.6, 4.4) as (figure, axes):
+    with canvas(8.6, 4.0) as (figure, axes):
         for head in (0, 1):
             top = 3.6 * (1 - head)
             for j, name in enumerate(tokens):
@@ -45,8 +45,8 @@ def flow(token, tokens, weights, values, heads, output):
                 _value(axes, (0, y), name, values[head][j], HEADS[head])
                 _weight(axes, (1.15, y), (3.6, top + 1), weights[head][j], HEADS[head])
             _result(axes, (4.6, top + 1), f"head {head + 1}", heads[head], HEADS[head])
-            _weight(axes, (5.55, top + 1), (6.9, 2.8), None, PALE)
-        axes.text(6.35, 3.35, "$W^O$", size=12)
+            _weight(axes, (5.6, top + 1), (6.9, 2.8), None, PALE)
+        axes.text(6.35, 2.8, "$W^O$", size=13, ha="center", va="center")
         _result(axes, (7.9, 2.8), f"output for {token}", output, INK)
         axes.set(xlim=(-1, 9.1), ylim=(-0.6, 6.3))
         axes.axis("off")
@@ -72,7 +72,9 @@ def _query(axis, place, names, color):
         return
     arrow = {"arrowstyle": "-|>", "color": color, "linewidth": 2.2, "shrinkA": 0, "shrinkB": 0}
     axis.annotate("", place, (0, 0), arrowprops=arrow)
-    axis.text(place[0], place[1] - 0.14, f"q {names}", color=color, ha="center", va="top")
+    slanted = all(place)  # such an arrow leaves no room beside it, so its name stands at its tip
+    x, y = place if slanted else (0.6 * place[0], 0.6 * place[1])
+    axis.text(x + 0.1, y - 0.08, f"q {names}", color=color, ha="left", va="top")
 
 
 def _value(axes, centre, name, value, color):
