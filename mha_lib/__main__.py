@@ -31,11 +31,18 @@ def _parser():
     return parser
 
 
+LIMITS = """
+At most 8 tokens and 12 columns; a worksheet has room for 4 tokens and 6 columns. Decimals are
+exact: 0.1 means one tenth. Fractions such as "1/2" are not read.
+"""
+
+
 def _add_example(commands):
-    example = commands.add_parser("example", help="the worked example, written out by hand")
+    words = "the worked example, written out by hand"
+    example = commands.add_parser("example", help=words, description=words, epilog=LIMITS)
     example.add_argument("--token", help="one token only, such as cat")
     example.add_argument("--head", type=int, help="one head only, counted from 1")
-    example.add_argument("--digits", type=int, default=4, help="decimals (4)")
+    example.add_argument("--digits", type=int, help="decimals (4)")
     example.add_argument("--causal", action="store_true", help="no token attends to later ones")
     example.add_argument("--tokens", type=Path, metavar="FILE.json", help="your own tokens and x")
     example.add_argument("--weights", type=Path, metavar="FILE.json", help="your own matrices")
@@ -81,19 +88,36 @@ def _example(options):
     from mha_lib.worked_example import load, trace, worksheet, written
 
     try:
+        _all_of_a_worksheet(options)
         example = load(options.tokens, options.weights, options.causal)
         if options.worksheet is None:
-            print(written(trace(example), options.token, options.head, options.digits))
+            digits = 4 if options.digits is None else options.digits
+            print(written(trace(example), options.token, options.head, digits))
         else:
             options.worksheet.write_text(worksheet(example), "utf-8")
             print(f"wrote {options.worksheet}: a page of blanks and a page of answers")
     except ValueError as error:
-        print(error, file=sys.stderr)
+        print(f"{error}{_advice(options, str(error))}", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"{options.worksheet} cannot be written: {error.strerror}", file=sys.stderr)
         return 2
     return 0
+
+
+def _all_of_a_worksheet(options):
+    """Refuse options that a worksheet has no use for."""
+    for name in ("token", "head", "digits"):
+        if options.worksheet is not None and getattr(options, name) is not None:
+            raise ValueError(
+                f"--worksheet writes all tokens and heads with four decimals: leave out --{name}"
+            )
+
+
+def _advice(options, fault):
+    """What to do about tokens that the book's matrices do not fit."""
+    ours = options.tokens is not None and options.weights is None and "the book's example" in fault
+    return ": give your own matrices with --weights" if ours else ""
 
 
 if __name__ == "__main__":

@@ -152,12 +152,17 @@ def fits(got, shape):
 
 def _hint(got, shape):
     """What the caller probably meant, for the end of an error."""
+    n_q, n_kv = shape[-2:]
+    if got[-1:] == (n_q,) != (n_kv,) and got[-2:-1] != (n_kv,):
+        return f": its {n_q} columns are as many as the queries, where the {n_kv} keys are meant"
     if len(got) == 1:
         return ": write array[None, :] for one row of keys that all queries share"
-    if len(got) == 2 and len(shape) > 2 and got == (shape[0], shape[-1]):
+    if len(got) == 2 and len(shape) > 2 and got == (shape[0], n_kv):
         return ": a padding array (batch, n_kv) needs a query axis, array[:, None, :]"
     if 2 <= len(got) <= len(shape) and fits((*got[:-2], got[-1], got[-2]), shape):
         return ": rows are queries and columns are keys, so swap its last two axes"
+    if len(got) == len(shape) == 3 and got[1:] == (n_q, n_kv):
+        return ": in a layer an axis of heads needs a batch axis before it, array[None]"
     return ""
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from mha_lib import masks, pytorch, scratch
+from mha_lib import bias, masks, pytorch, scratch
 from mha_lib.pytorch import MultiHeadAttention, from_projections, from_torch, to_torch
 from mha_lib.scratch import Projections
 
@@ -73,6 +73,16 @@ CORE = {
         {"mask": mask(4, 3, 5)}, ValueError, "mask", "(2, 3, 5)", "(4, 3, 5)"),
     "mask of other lengths": ({"mask": mask(3, 4)}, ValueError, "mask", "(2, 3, 5)", "(3, 4)"),
     "mask that is too large": ({"mask": mask(3, 10)}, ValueError, "mask", "(2, 3, 5)", "(3, 10)"),
+    "mask of the queries for one row of keys": (
+        {"mask": mask(3)}, ValueError, "mask", "(3,)", "3 columns", "5 keys are meant"),
+    "padding mask of the queries": (
+        {"mask": mask(2, 1, 3)}, ValueError, "mask", "(2, 1, 3)", "3 columns", "5 keys are meant"),
+    "padding mask of the queries without an axis": (
+        {"mask": mask(2, 3)}, ValueError, "mask", "(2, 3)", "3 columns", "5 keys are meant"),
+    "self-attention's mask for other keys": (
+        {"mask": masks.causal(3)}, ValueError, "mask", "(3, 3)", "3 columns", "5 keys are meant"),
+    "bias of heads without a batch axis": (
+        {"bias": np.ones((4, 3, 5))}, ValueError, "bias", "(4, 3, 5)", "heads", "array[None]"),
     "boolean bias": ({"bias": mask(3, 5)}, TypeError, "bias", "floating point", "bool"),
     "bias of another precision": (
         {"bias": np.ones((3, 5), np.float32)}, TypeError, "bias", "float64", "got float32"),
@@ -213,6 +223,148 @@ FUNCTIONS = {
     "padding in the middle": (
         lambda: masks.padding([1], 3, side="middle"), ValueError,
         "side", "'left' or 'right'", "'middle'"),
+    "a window of 0": (
+        lambda: masks.sliding_window(3, window=0), ValueError, "window", "at least 1", "got 0"),
+    "a window of 1.5": (
+        lambda: masks.sliding_window(3, window=1.5), TypeError, "window", "whole", "1.5"),
+    "a window over -1 keys": (
+        lambda: masks.sliding_window(3, -1, window=1), ValueError, "n_kv", "negative", "got -1"),
+    "a prefix longer than the keys": (
+        lambda: masks.prefix(2, 3, length=4), ValueError, "length", "n_kv = 3", "got 4"),
+    "a prefix of -1": (
+        lambda: masks.prefix(2, length=-1), ValueError, "length", "negative", "got -1"),
+    "a prefix of True": (
+        lambda: masks.prefix(2, length=True), TypeError, "length", "whole", "True"),
+    "documents named by letters": (
+        lambda: masks.documents(["a", "b"]), TypeError, "query_ids", "whole numbers", "(2,)"),
+    "documents numbered by floats": (
+        lambda: masks.documents([0], np.ones(2)), TypeError, "key_ids", "whole", "float64"),
+    "documents of one number": (
+        lambda: masks.documents(3), TypeError, "query_ids", "one a token", "()"),
+    "documents of a mask": (
+        lambda: masks.documents(mask(3)), TypeError, "query_ids", "whole numbers", "bool"),
+    "documents of two batches": (
+        lambda: masks.documents([[0, 1]], [0, 1]), ValueError,
+        "key_ids", "batch axes of query_ids"),
+    "documents of an array and a tensor": (
+        lambda: masks.documents([0, 1], torch.tensor([0, 1])), TypeError,
+        "key_ids", "numpy.ndarray", "Tensor"),
+    "additive from a list": (
+        lambda: masks.to_additive([True], np.float32), TypeError, "mask", "ndarray", "got list"),
+    "additive from 0 and 1": (
+        lambda: masks.to_additive(np.ones((1, 2), int), np.float32), TypeError,
+        "mask must be boolean", "int64", "mask == 1"),
+    "additive as integers": (
+        lambda: masks.to_additive(mask(1, 2), int), TypeError, "dtype", "floating", "numpy", "int"),
+    "additive of no type": (
+        lambda: masks.to_additive(mask(1, 2), None), TypeError, "dtype", "floating", "None"),
+    "additive array of torch's type": (
+        lambda: masks.to_additive(mask(1, 2), torch.float16), TypeError,
+        "dtype", "numpy", "torch.float16"),
+    "additive tensor of NumPy's type": (
+        lambda: masks.to_additive(torch.ones(1, 2).bool(), np.float16), TypeError,
+        "dtype", "torch", "float16"),
+    "mask from a bias": (
+        lambda: masks.from_additive(np.array([[0, -1.5]])), ValueError, "additive", "-1.5", "bias"),
+    "mask from -1e9": (
+        lambda: masks.from_additive(np.array([[0, -1e9]])), ValueError,
+        "additive", "-1000000000.0"),
+    "mask from 0 and 1 in floats": (
+        lambda: masks.from_additive(np.array([[0, 1.0]])), ValueError,
+        "additive", "got 1.0", "bias"),
+    "mask from NaN": (
+        lambda: masks.from_additive(np.array([[np.nan]])), ValueError, "additive", "got nan"),
+    "additive that is boolean": (
+        lambda: masks.from_additive(mask(1, 2)), TypeError, "additive", "floating point", "bool"),
+    "additive that is a list": (
+        lambda: masks.from_additive([0.0]), TypeError, "additive", "ndarray", "got list"),
+    "module's mask of a batch": (
+        lambda: masks.to_module_mask(mask(2, 3, 5)), ValueError,
+        "mask", "(n_q, n_kv)", "(2, 3, 5)"),
+    "module's additive mask": (
+        lambda: masks.from_module_mask(np.zeros((3, 5))), TypeError,
+        "attn_mask", "boolean", "float64", "from_additive"),
+    "module's mask of integers": (
+        lambda: masks.from_module_mask(np.zeros((3, 5), int)), TypeError, "attn_mask", "boolean"),
+    "module's mask for 3 heads": (
+        lambda: masks.to_module_head_masks(mask(2, 3, 4, 5), 2), ValueError,
+        "mask", "num_heads = 2", "(2, 3, 4, 5)"),
+    "module's mask a head without a batch": (
+        lambda: masks.to_module_head_masks(mask(4, 5), 2), ValueError, "mask", "batch", "(4, 5)"),
+    "module's mask for no heads": (
+        lambda: masks.to_module_head_masks(mask(2, 4, 5), 0), ValueError, "num_heads", "got 0"),
+    "5 rows for 2 heads": (
+        lambda: masks.from_module_head_masks(mask(5, 3, 4), 2), ValueError,
+        "attn_mask", "multiple of 2", "got 5"),
+    "module's padding a query": (
+        lambda: masks.to_module_padding(mask(2, 3, 5)), ValueError,
+        "mask", "(batch, 1, n_kv)", "(2, 3, 5)"),
+    "module's padding with a query axis": (
+        lambda: masks.from_module_padding(mask(2, 1, 5)), ValueError,
+        "key_padding_mask", "(batch, n_kv)", "(2, 1, 5)"),
+    "kernel's mask with one axis": (
+        lambda: masks.to_kernel(mask(5)), ValueError, "mask", "(n_q, n_kv)", "(5,)"),
+    "kernel's bias": (
+        lambda: masks.from_kernel(np.ones((3, 5))), ValueError, "got 1.0", "bias"),
+    "kernel's mask as integers": (
+        lambda: masks.from_kernel(np.ones((3, 5), int)), TypeError,
+        "attn_mask", "boolean", "int64"),
+    "Hugging Face's padding as booleans": (
+        lambda: masks.from_hugging_face_padding(mask(2, 5)), TypeError,
+        "attention_mask", "integers", "bool", "[:, None, :]"),
+    "Hugging Face's padding with 2": (
+        lambda: masks.from_hugging_face_padding(np.array([[1, 2]])), ValueError,
+        "attention_mask", "1 (real token)", "got 2"),
+    "Hugging Face's padding of one text": (
+        lambda: masks.from_hugging_face_padding(np.array([1, 0])), ValueError,
+        "attention_mask", "(batch, n_kv)", "(2,)"),
+    "Hugging Face's padding from a mask a query": (
+        lambda: masks.to_hugging_face_padding(mask(2, 3, 5)), ValueError, "mask", "(2, 3, 5)"),
+    "Hugging Face's additive form without a batch": (
+        lambda: masks.to_hugging_face_additive(mask(3, 5), np.float32), ValueError,
+        "mask", "(batch, n_q, n_kv)", "(3, 5)"),
+    "Hugging Face's additive form with three axes": (
+        lambda: masks.from_hugging_face_additive(np.zeros((2, 3, 5))), ValueError,
+        "attention_mask", "(batch, 1, n_q, n_kv)", "(2, 3, 5)"),
+    "slopes for no heads": (
+        lambda: bias.alibi_slopes(0), ValueError, "num_heads", "at least 1", "got 0"),
+    "ALiBi for 2.0 heads": (
+        lambda: bias.alibi(2.0, 3), TypeError, "num_heads", "whole", "2.0"),
+    "ALiBi in integers": (
+        lambda: bias.alibi(2, 3, dtype=int), TypeError, "dtype", "floating", "numpy"),
+    "ALiBi in NumPy's type on a device": (
+        lambda: bias.alibi(2, 3, dtype=np.float32, device="cpu"), TypeError, "dtype", "torch"),
+    "odd buckets for two directions": (
+        lambda: bias.t5_buckets(3, bidirectional=True, num_buckets=7), ValueError,
+        "num_buckets", "even", "got 7"),
+    "one bucket": (
+        lambda: bias.t5_buckets(3, bidirectional=False, num_buckets=1), ValueError,
+        "num_buckets", "at least 2", "got 1"),
+    "buckets that reach nowhere": (
+        lambda: bias.t5_buckets(3, bidirectional=False, max_distance=16), ValueError,
+        "max_distance", "greater than 16", "got 16"),
+    "a direction that is a number": (
+        lambda: bias.t5_buckets(3, bidirectional=1), TypeError, "bidirectional", "True or False"),
+    "a table of integers": (
+        lambda: bias.t5_bias(np.ones((4, 2), int), np.zeros((3, 5), int)), TypeError,
+        "table", "floating point", "int64"),
+    "a table that is a list": (
+        lambda: bias.t5_bias([[1.0]], np.zeros((3, 5), int)), TypeError, "table", "got list"),
+    "a table with one axis": (
+        lambda: bias.t5_bias(np.ones(4), np.zeros((3, 5), int)), ValueError,
+        "table", "(num_buckets, num_heads)", "(4,)"),
+    "buckets that are no integers": (
+        lambda: bias.t5_bias(np.ones((4, 2)), np.zeros((3, 5))), TypeError,
+        "buckets", "whole numbers", "float64"),
+    "buckets of the other library": (
+        lambda: bias.t5_bias(torch.ones(4, 2), np.zeros((3, 5), int)), TypeError,
+        "buckets", "torch.Tensor", "ndarray"),
+    "buckets beyond the table": (
+        lambda: bias.t5_bias(np.ones((4, 2)), np.array([[0, 4]])), ValueError,
+        "buckets", "num_buckets = 4", "0 to 4"),
+    "buckets below 0": (
+        lambda: bias.t5_bias(np.ones((4, 2)), np.array([[-1, 3]])), ValueError,
+        "buckets", "num_buckets = 4", "-1 to 3"),
     "padding of -1 keys": (lambda: masks.padding([], -1), ValueError, "n_kv", "negative", "-1"),
     "random matrices of width 0": (
         lambda: Projections.random(0, np.random.default_rng(0)), ValueError,
@@ -380,6 +532,11 @@ CALLS = {
     "mask of 0 and 1": (
         {"mask": torch.ones(3, 5)}, TypeError, "mask", "boolean", "float32", "bias"),
     "mask is an array": ({"mask": mask(3, 5)}, TypeError, "mask", "torch.Tensor", "ndarray"),
+    "mask of the queries": (
+        {"mask": torch.ones(2, 1, 3).bool()}, ValueError, "mask", "(2, 1, 3)", "5 keys are meant"),
+    "ALiBi without a batch axis": (
+        {"bias": bias.alibi(4, 3, 5, device="cpu")}, ValueError,
+        "bias", "(4, 3, 5)", "array[None]"),
     "bias for 3 heads": (
         {"bias": torch.ones(2, 3, 3, 5)}, ValueError, "bias", "(2, 2, 3, 5)", "(2, 3, 3, 5)"),
     "bias that hides": (

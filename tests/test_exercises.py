@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mha_lib import scratch
+from mha_lib import masks, scratch
 from mha_lib.exercises import CATALOGUE, check, hints
-from mha_lib.exercises.answers import LOOSE, Outcome, agree, same
+from mha_lib.exercises.answers import LOOSE, Outcome, agree, is_mask, same
+from mha_lib.exercises.catalogue import CHAPTERS
 from mha_lib.exercises.judge import judge, run
 
 EXERCISES = list(CATALOGUE.values())
@@ -208,6 +209,112 @@ def library_layer(x_q, x_kv, w_q, w_k, w_v, w_o, num_heads):
     return scratch.multi_head_attention(x_q, x_kv, x_kv, learned, num_heads)[0]
 
 
+def causal_loop(n_q, n_kv):
+    mask = np.zeros((n_q, n_kv), bool)
+    for i in range(n_q):
+        mask[i, : max(i + n_kv - n_q + 1, 0)] = True
+    return mask
+
+
+def causal_last_rows(n_q, n_kv):
+    n = max(n_q, n_kv)
+    return np.tri(n, dtype=bool)[n - n_q :, n - n_kv :]
+
+
+def apply_mask_loop(scores, mask):
+    out = np.zeros_like(scores)
+    mask = np.broadcast_to(mask, scores.shape)
+    for row in np.ndindex(scores.shape[:-1]):
+        out[row][mask[row]] = softmax_loop(scores[row][mask[row]])
+    return out
+
+
+def apply_mask_added(scores, mask):
+    with np.errstate(divide="ignore"):
+        return softmax_log(scores + np.log(mask))
+
+
+def apply_mask_lowest(scores, mask):
+    return scratch.softmax(np.where(mask, scores, np.finfo(scores.dtype).min))
+
+
+def padding_loop(lengths, n_kv, side):
+    mask = np.zeros((len(lengths), 1, n_kv), dtype=np.bool_)
+    for row, length in zip(mask, lengths):
+        row[0, slice(0, length) if side == "right" else slice(n_kv - length, n_kv)] = True
+    return mask
+
+
+def padding_flipped(lengths, n_kv, side):
+    mask = np.array([[[j < length for j in range(n_kv)]] for length in lengths])
+    return np.flip(mask, axis=-1) if side == "left" else mask
+
+
+def padding_limits(lengths, n_kv, side):
+    position = np.arange(n_kv)[None, :]
+    length = lengths[:, None]
+    real = position < length if side == "right" else position >= n_kv - length
+    return np.expand_dims(real, 1)
+
+
+def masked_softmax_loop(scores, mask):
+    out = np.zeros_like(scores)
+    mask = np.broadcast_to(mask, scores.shape)
+    for row in np.ndindex(scores.shape[:-1]):
+        keys = np.flatnonzero(mask[row])
+        if len(keys):
+            out[row][keys] = softmax_loop(scores[row][keys])
+    return out
+
+
+def masked_softmax_filled(scores, mask):
+    return np.where(mask, scratch.softmax(np.where(mask, scores, -1e30)), 0)
+
+
+def masked_softmax_any(scores, mask):
+    some = mask.any(axis=-1, keepdims=True)
+    return mask * softmax_log(np.where(mask | ~some, scores, -np.inf))
+
+
+def masked_softmax_nan_to_num(scores, mask):
+    hidden = np.where(mask, scores, -np.inf)
+    exponentials = np.exp(hidden - hidden.max(axis=-1, keepdims=True))
+    return np.nan_to_num(exponentials / exponentials.sum(axis=-1, keepdims=True))
+
+
+def module_loop(mask, num_heads):
+    return np.array([~sample for sample in mask for _ in range(num_heads)])
+
+
+def module_reshape(mask, num_heads):
+    n, n_q, n_kv = mask.shape
+    heads = np.broadcast_to(mask[:, None], (n, num_heads, n_q, n_kv))
+    return np.logical_not(heads).reshape(-1, n_q, n_kv)
+
+
+def packed_blocks(lengths):
+    n = sum(lengths)
+    mask, start = np.zeros((n, n), bool), 0
+    for length in lengths:
+        mask[start : start + length, start : start + length] = np.tri(length, dtype=bool)
+        start += length
+    return mask
+
+
+def packed_starts(lengths):
+    ends = np.cumsum(lengths)
+    position = np.arange(ends[-1])
+    document = np.searchsorted(ends, position, side="right")
+    start = (ends - lengths)[document]
+    return (position >= start[:, None]) & (position <= position[:, None])
+
+
+def packed_loop(lengths):
+    document = [number for number, length in enumerate(lengths) for _ in range(length)]
+    n = len(document)
+    return np.array([[document[i] == document[j] and j <= i for j in range(n)] for i in range(n)])
+
+
 RIGHT = {
     "weighted_average": (
         average_loop,
@@ -239,6 +346,31 @@ RIGHT = {
         lambda *inputs: scratch.scaled_dot_product_attention(*inputs)[0],
     ),
     "head_contribution": (contribution_loop, contribution_zeros, contribution_einsum),
+    "causal_mask": (
+        causal_loop,
+        causal_last_rows,
+        lambda n_q, n_kv: np.tril(np.ones((n_q, n_kv), bool), k=n_kv - n_q),
+        masks.causal,
+    ),
+    "apply_mask": (apply_mask_loop, apply_mask_added, apply_mask_lowest),
+    "padding_mask": (
+        padding_loop,
+        padding_flipped,
+        padding_limits,
+        lambda lengths, n_kv, side: masks.padding(lengths, n_kv, side=side),
+    ),
+    "masked_softmax": (
+        masked_softmax_loop,
+        masked_softmax_filled,
+        masked_softmax_any,
+        masked_softmax_nan_to_num,
+    ),
+    "to_module_head_masks": (
+        module_loop,
+        module_reshape,
+        lambda mask, num_heads: np.repeat(mask == 0, num_heads, axis=0),
+    ),
+    "pack_documents": (packed_blocks, packed_starts, packed_loop),
 }
 RIGHT_ANSWERS = [
     pytest.param(CATALOGUE[name], answer, id=f"{name}-{number}")
@@ -337,7 +469,13 @@ def ruined(exercise, ruin):
 
 
 ARRAYS = [exercise for exercise in EXERCISES if exercise.name != "attention_shapes"]
-each_array = pytest.mark.parametrize("exercise", ARRAYS, ids=lambda exercise: exercise.name)
+BOOLEANS = [e for e in ARRAYS if is_mask(e.solution(*e.cases()[0]))]
+NUMBERS = [exercise for exercise in ARRAYS if exercise not in BOOLEANS]
+INPUT_ARRAYS = [e for e in ARRAYS if isinstance(e.cases()[0][0], np.ndarray)]
+each_array, each_boolean, each_number, each_with_an_input_array = (
+    pytest.mark.parametrize("exercise", exercises, ids=lambda exercise: exercise.name)
+    for exercises in (ARRAYS, BOOLEANS, NUMBERS, INPUT_ARRAYS)
+)
 
 
 @each_exercise
@@ -359,11 +497,11 @@ def test_a_wrong_number_of_arguments_is_an_exception(exercise):
     assert "takes 0 positional arguments" in plain(verdict.message)
 
 
-@each_array
+@each_with_an_input_array
 def test_a_changed_input_is_told(exercise):
     def answer(*arguments):
         result = np.array(exercise.solution(*arguments))
-        arguments[0][...] += 1
+        arguments[0][...] = 1 - arguments[0]
         return result
 
     assert judge(exercise, answer).kind == "mutated"
@@ -384,10 +522,10 @@ def test_a_wrong_type_is_told(exercise, ruin):
 
 @each_array
 def test_none_on_some_cases_is_a_missing_return(exercise):
-    first = exercise.cases()[0][0].shape
+    calls = itertools.count()
 
     def answer(*arguments):
-        return exercise.solution(*arguments) if arguments[0].shape == first else None
+        return exercise.solution(*arguments) if next(calls) == 0 else None
 
     verdict = judge(exercise, answer)
     assert verdict.kind == "wrong type"
@@ -409,7 +547,7 @@ def test_a_wrong_shape_is_told(exercise):
     assert f"has the shape {(1, *want)}, where {want} is right" in plain(verdict.message)
 
 
-@each_array
+@each_number
 @pytest.mark.parametrize("value", (np.nan, np.inf, -np.inf))
 def test_an_answer_that_is_not_finite_is_told(exercise, value):
     verdict = judge(
@@ -418,7 +556,40 @@ def test_an_answer_that_is_not_finite_is_told(exercise, value):
     assert verdict.kind == "not finite"
 
 
-@each_array
+@each_number
+def test_a_mask_in_place_of_numbers_is_a_wrong_type(exercise):
+    verdict = judge(exercise, ruined(exercise, lambda x: x > 0))
+    assert verdict.kind == "wrong type"
+    assert "returns an array of bool, where a NumPy array" in plain(verdict.message)
+
+
+@each_boolean
+@pytest.mark.parametrize("dtype", (int, float, np.float32))
+def test_numbers_in_place_of_a_mask_are_told_whatever_they_say(exercise, dtype):
+    verdict = judge(exercise, ruined(exercise, lambda x: x.astype(dtype)))
+    assert verdict.kind == "named fault"
+    assert "in the right places, but a mask is boolean" in plain(verdict.message)
+    verdict = judge(exercise, ruined(exercise, lambda x: 7 * x.astype(dtype)))
+    assert verdict.kind == "wrong type"
+    assert "where a boolean NumPy array of shape" in plain(verdict.message)
+    assert ".astype(bool)" in verdict.message
+
+
+@each_boolean
+def test_clues_to_masks_that_no_fault_explains(exercise):
+    def message(ruin):
+        return plain(judge(exercise, ruined(exercise, ruin)).message)
+
+    def odd(x):
+        return (np.arange(x.size) % 2 == 0).reshape(x.shape)
+
+    assert "allows too much" in message(lambda x: x | odd(x))
+    assert "hides too much" in message(lambda x: x & odd(x))
+    assert "too much" not in message(lambda x: x ^ odd(x))
+    assert "only the shape is not" in message(lambda x: x[None, None])
+
+
+@each_number
 def test_another_difference_shows_the_smallest_case(exercise):
     verdict = judge(exercise, ruined(exercise, lambda x: x + 0.25))
     assert verdict.kind == "different"
@@ -452,7 +623,7 @@ def test_how_many_cases_are_right_is_told():
     assert f"{total - 1} of {total} cases are right" in plain(verdict.message)
 
 
-@each_array
+@each_number
 def test_clues_to_answers_that_no_fault_explains(exercise):
     def message(ruin):
         return plain(judge(exercise, ruined(exercise, ruin)).message)
@@ -532,12 +703,41 @@ HABITS = {
         lambda heads, w_o, i: heads[i] @ w_o.T[i * heads.shape[2] : (i + 1) * heads.shape[2]].T,
         "You used columns of w_o. Head i's",
     ),
+    "np.where the wrong way round": (
+        "apply_mask",
+        lambda scores, mask: scratch.softmax(np.where(mask, -np.inf, scores)),
+        "You read the mask the other way round",
+    ),
+    "scores times mask": (
+        "apply_mask",
+        lambda scores, mask: scratch.softmax(scores * mask),
+        "exp(0) is 1",
+    ),
+    "a square mask with a cache": (
+        "causal_mask",
+        lambda n_q, n_kv: np.tril(np.ones((n_kv, n_kv), bool))[-n_q:],
+        "with fewer keys than queries",
+    ),
+    "a concatenated batch of masks": (
+        "to_module_head_masks",
+        lambda mask, num_heads: ~np.concatenate([mask] * num_heads),
+        "M0, M1, M0, M1",
+    ),
+    "documents without a column": (
+        "pack_documents",
+        lambda lengths: np.tril(numbered(lengths) == numbered(lengths)),
+        "plainly causal",
+    ),
     "nan_to_num after dividing again": (
         "masked_attention",
         lambda query, key, value, mask: np.nan_to_num(renormalised(query, key, mask)) @ value,
         "divided again by what was left",
     ),
 }
+
+
+def numbered(lengths):
+    return np.repeat(np.arange(len(lengths)), lengths)
 
 
 def renormalised(query, key, mask):
@@ -568,6 +768,10 @@ def test_numpy_on_matrix_products_and_sizes_in_plain_words():
     assert "the shapes in a matrix product do not fit (size 2" in plain(verdict.message)
     verdict = judge(CATALOGUE["split_heads"], lambda x, h: x.reshape(h, -1, x.shape[-1] / h))
     assert "divide with //" in plain(verdict.message)
+    verdict = judge(
+        CATALOGUE["to_module_head_masks"], lambda mask, h: np.repeat(not mask, h, axis=0)
+    )
+    assert "write ~, & and | instead of not, and, or" in plain(verdict.message)
 
 
 def test_tolerance():
@@ -586,7 +790,7 @@ def test_the_judge_never_changes_the_cases_it_shows(exercise):
     for a, b in zip(before, exercise.cases(), strict=True):
         assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
     for array in (x for case in before for x in case if isinstance(x, np.ndarray)):
-        assert array.dtype in (np.float64, np.bool_)
+        assert array.dtype in (np.float64, np.bool_, np.int64)
 
 
 @each_exercise
@@ -707,7 +911,15 @@ def test_a_chapter_states_an_exercise_as_the_catalogue_does(chapter, name, prose
 
 
 def test_every_exercise_stands_in_one_chapter_in_the_catalogues_order():
-    assert [name for _, name, _ in headings()] == list(CATALOGUE)
+    found = list(headings())
+    stems = [path.stem for path in (Path(__file__).parents[1] / "notebooks").glob("*.ipynb")]
+    written = [
+        exercise.name
+        for chapter in CHAPTERS
+        if any(chapter.__name__.rpartition(".")[2] in stem for stem in stems)
+        for exercise in chapter.EXERCISES
+    ]
+    assert [name for _, name, _ in found] == written
 
 
 @each_exercise

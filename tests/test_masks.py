@@ -55,12 +55,78 @@ def test_padding_of_no_samples_is_empty():
         lambda device: masks.causal(2, 5, device=device),
         lambda device: masks.padding([1, 3], 3, device=device),
         lambda device: masks.padding([1, 3], 3, side="left", device=device),
+        lambda device: masks.sliding_window(2, 5, window=2, device=device),
+        lambda device: masks.prefix(2, 5, length=4, device=device),
+        lambda device: masks.documents([0, 1, 1], device=device),
+        lambda device: masks.documents(np.array([0, 1]), [0, 1, 1], device=device),
     ],
 )
 def test_builders_give_tensors_where_a_device_is_named(build):
     mask = build("cpu")
     assert mask.dtype == torch.bool and mask.device.type == "cpu"
     np.testing.assert_array_equal(mask.numpy(), build(None))
+
+
+LENGTHS = [(3, 3), (2, 5), (5, 2), (1, 4), (0, 3), (3, 0), (0, 0)]
+
+
+@pytest.mark.parametrize("window", (1, 2, 4, 9))
+@pytest.mark.parametrize("n_q, n_kv", LENGTHS)
+def test_a_sliding_window_holds_the_query_and_what_stands_just_before(n_q, n_kv, window):
+    mask = masks.sliding_window(n_q, n_kv, window=window)
+    assert mask.shape == (n_q, n_kv) and mask.dtype == bool
+    for i in range(n_q):
+        place = i + n_kv - n_q
+        assert [j for j in range(n_kv) if mask[i, j]] == [
+            j for j in range(n_kv) if j in range(place - window + 1, place + 1)
+        ]
+
+
+def test_a_window_of_one_sees_itself_and_a_wide_one_all_of_the_past():
+    np.testing.assert_array_equal(masks.sliding_window(4, window=1), np.eye(4, dtype=bool))
+    np.testing.assert_array_equal(masks.sliding_window(2, 5, window=5), masks.causal(2, 5))
+
+
+@pytest.mark.parametrize("n_q, n_kv", LENGTHS)
+def test_a_prefix_is_open_and_the_rest_causal(n_q, n_kv):
+    for length in range(n_kv + 1):
+        mask = masks.prefix(n_q, n_kv, length=length)
+        assert mask.shape == (n_q, n_kv) and mask.dtype == bool
+        for i in range(n_q):
+            for j in range(n_kv):
+                assert mask[i, j] == (j < length or j <= i + n_kv - n_q)
+
+
+def test_a_prefix_of_nothing_is_causal_and_of_everything_is_open():
+    np.testing.assert_array_equal(masks.prefix(2, 5, length=0), masks.causal(2, 5))
+    assert masks.prefix(5, length=5).all()
+
+
+def test_documents_are_blocks_on_the_diagonal():
+    mask = masks.documents([7, 7, 3])
+    assert mask.dtype == bool
+    assert mask.astype(int).tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+
+
+def test_documents_of_a_batch_and_of_other_keys():
+    mask = masks.documents([[0, 1], [1, 1]], [[0, 0, 1], [1, 0, 2]])
+    assert mask.astype(int).tolist() == [[[1, 1, 0], [0, 0, 1]], [[1, 0, 0], [1, 0, 0]]]
+
+
+@pytest.mark.parametrize("dtype", (torch.int64, torch.int32, torch.uint8))
+def test_documents_of_tensors_are_a_tensor(dtype):
+    ids = torch.tensor([[0, 0, 1]], dtype=dtype)
+    mask = masks.documents(ids)
+    assert isinstance(mask, torch.Tensor) and mask.dtype == torch.bool
+    np.testing.assert_array_equal(mask, masks.documents([[0, 0, 1]]))
+    assert torch.equal(masks.documents(ids, device="cpu"), mask)
+
+
+def test_no_builder_changes_what_it_is_given():
+    lengths, ids = np.array([1, 3]), np.array([0, 1])
+    masks.padding(lengths, 3)
+    masks.documents(ids)
+    assert lengths.tolist() == [1, 3] and ids.tolist() == [0, 1]
 
 
 def test_causal_and_padding_combine_with_and():

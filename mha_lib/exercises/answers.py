@@ -1,6 +1,6 @@
 """When two answers are the same.
 
-An answer is an array of numbers, or a dict of sizes such as {"query": (3, 4)}.
+An answer is an array of numbers or of booleans, or a dict of sizes such as {"query": (3, 4)}.
 """
 
 from typing import NamedTuple
@@ -51,10 +51,12 @@ def same(a, b, tolerance=TOLERANCE):
     True
     >>> same({"query": (3, 4)}, {"query": (3, 4.0)})
     False
+    >>> same(np.array([True]), np.array([1]))
+    False
     """
     if isinstance(a, dict) and isinstance(b, dict):
         return sizes(a) == sizes(b)
-    if not (is_array(a) and is_array(b)) or a.shape != b.shape:
+    if not (is_array(a) and is_array(b)) or a.shape != b.shape or is_mask(a) != is_mask(b):
         return False
     if np.float32 in (a.dtype, b.dtype):
         tolerance = LOOSE
@@ -62,8 +64,13 @@ def same(a, b, tolerance=TOLERANCE):
 
 
 def is_array(answer):
-    """True for a NumPy array of real numbers."""
-    return isinstance(answer, np.ndarray) and answer.dtype.kind in "fiu"
+    """True for a NumPy array of real numbers or of booleans."""
+    return isinstance(answer, np.ndarray) and answer.dtype.kind in "fiub"
+
+
+def is_mask(answer):
+    """True for a NumPy array of booleans."""
+    return isinstance(answer, np.ndarray) and answer.dtype == bool
 
 
 def layout(answer):

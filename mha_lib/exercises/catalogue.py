@@ -1,9 +1,9 @@
 """Every exercise of the book by its name."""
 
-from mha_lib.exercises import single_head, splitting, start_here
+from mha_lib.exercises import masking, single_head, splitting, start_here
 from mha_lib.exercises.judge import judge
 
-CHAPTERS = (start_here, single_head, splitting)
+CHAPTERS = (start_here, single_head, splitting, masking)
 CATALOGUE = {exercise.name: exercise for chapter in CHAPTERS for exercise in chapter.EXERCISES}
 
 

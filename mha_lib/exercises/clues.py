@@ -4,7 +4,7 @@ import inspect
 
 import numpy as np
 
-from mha_lib.exercises.answers import TOLERANCE, is_array, same
+from mha_lib.exercises.answers import TOLERANCE, is_array, is_mask, same
 
 
 def clues(solution, trials):
@@ -21,8 +21,15 @@ def clues(solution, trials):
         if all(same(trial.answer.value, trial.case[position]) for trial in trials):
             yield f"It is {name}, as it came in: did you throw a result away?"
             return
-    if all(got.size == want.size and np.isfinite(got).all() for got, want in pairs):
+    masks = [is_mask(answer) for pair in pairs for answer in pair]
+    if all(masks):
+        yield from _about_masks(pairs)
+    elif not any(masks) and all(_as_many_finite(*pair) for pair in pairs):
         yield from _about_numbers([(got.ravel(), want.ravel()) for got, want in pairs])
+
+
+def _as_many_finite(got, want):
+    return got.size == want.size and np.isfinite(got).all()
 
 
 def _only_batches_fail(trials):
@@ -34,6 +41,17 @@ def _only_batches_fail(trials):
         and all(trial.answer.error is not None for trial in wrong)
         and min(np.ndim(trial.case[0]) for trial in wrong) > max(axes)
     )
+
+
+def _about_masks(pairs):
+    """What is to be said if a mask has the right shapes and errs in one direction only."""
+    if any(got.shape != want.shape for got, want in pairs):
+        if all(same(got.ravel(), want.ravel()) for got, want in pairs):
+            yield "What you allow and hide is right and in the right order; only the shape is not."
+    elif all((got >= want).all() for got, want in pairs):
+        yield "Your mask never hides what should be allowed, but it allows too much."
+    elif all((got <= want).all() for got, want in pairs):
+        yield "Your mask never allows what should be hidden, but it hides too much."
 
 
 def _about_numbers(pairs):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mha_lib.exercises import wording
-from mha_lib.exercises.answers import LOOSE, Outcome, Trial, agree, is_array, layout
+from mha_lib.exercises.answers import LOOSE, Outcome, Trial, agree, is_array, is_mask, layout
 from mha_lib.exercises.clues import clues
 
 
@@ -141,7 +141,12 @@ def _finding(answer, solution):
     got, want = answer.value, solution.value
     if answer.error is not None:
         return "raised", wording.raised(answer.error)
-    if isinstance(want, dict) != isinstance(got, dict) or not (is_array(got) or type(got) is dict):
+    known = is_array(got) or type(got) is dict
+    if (
+        not known
+        or isinstance(want, dict) != isinstance(got, dict)
+        or is_mask(want) != is_mask(got)
+    ):
         return "wrong type", wording.wrong_type(got, want)
     if layout(got) != layout(want):
         return "wrong shape", wording.wrong_shape(layout(got), layout(want))

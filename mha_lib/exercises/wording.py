@@ -7,7 +7,7 @@ import traceback
 
 import numpy as np
 
-from mha_lib.exercises.answers import is_array, sizes
+from mha_lib.exercises.answers import is_array, is_mask, sizes
 
 NOT_ATTEMPTED = (
     "not attempted yet. (If you have written it, it lacks a return: it gives back None.)"
@@ -15,6 +15,10 @@ NOT_ATTEMPTED = (
 MUTATED = (
     "your answers are right, but your function changes its input, and the caller's array with it. "
     "Work on a new array: x = x - y instead of x -= y.\n\nFor example this input:"
+)
+TO_BOOLEAN = (
+    "True and False come from a comparison, such as position < length; of ones and zeros, "
+    ".astype(bool) makes them."
 )
 LIBRARY_PAIR = "The library's attention returns output and weights: take the output, [0]."
 LARGEST_WITHOUT_EXPONENT = 1e6
@@ -56,11 +60,16 @@ def wrong_type(got, want):
     """What came instead of an array or a dict."""
     if got is None:
         return "Your function returns None on this case: a way through it lacks a return."
-    wanted = (
-        "a dict of shapes" if isinstance(want, dict) else f"a NumPy array of shape {want.shape}"
-    )
-    sentence = f"Your function returns {_kind(got)}, where {wanted} is asked for."
+    sentence = f"Your function returns {_kind(got)}, where {_wanted(want)} is asked for."
+    if is_mask(want) and is_array(got):
+        return f"{sentence} {TO_BOOLEAN}"
     return f"{sentence} {LIBRARY_PAIR}" if _is_pair(got) else sentence
+
+
+def _wanted(want):
+    if isinstance(want, dict):
+        return "a dict of shapes"
+    return f"a {'boolean ' if is_mask(want) else ''}NumPy array of shape {want.shape}"
 
 
 def _is_pair(value):
@@ -134,7 +143,7 @@ def _text(value):
 
 def _array(array):
     """Four decimals, no exponents unless the numbers are huge, no minus before a zero."""
-    if is_array(array):
+    if is_array(array) and not is_mask(array):
         array = np.round(array, 4) + 0
     finite = np.abs(array[np.isfinite(array)])
     plain = finite.max(initial=0) < LARGEST_WITHOUT_EXPONENT
@@ -148,6 +157,8 @@ def _error(error):
         text = f"the shapes in a matrix product do not fit {text[text.rindex('(') :]}"
     if "cannot be interpreted as an integer" in text:
         text += " (sizes are whole numbers: divide with //)"
+    if "truth value of an array" in text:
+        text += " (for all entries at once, write ~, & and | instead of not, and, or)"
     if re.search("'tuple' object has no attribute|got tuple", text):
         text += f". {LIBRARY_PAIR}"
     return f"{type(error).__name__}: {textwrap.shorten(text, LONGEST_TEXT)}"

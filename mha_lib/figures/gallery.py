@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mha_lib.experiments import spread_and_largest
-from mha_lib.figures import single_head, splitting, start_here, worked_example
+from mha_lib import masks
+from mha_lib.experiments import influence, spread_and_largest
+from mha_lib.figures import masking, single_head, splitting, start_here, worked_example
 from mha_lib.scratch import (
     Projections,
     multi_head_attention,
@@ -18,6 +19,7 @@ from mha_lib.scratch import (
 from mha_lib.worked_example import THE_CAT_SAT
 
 TOKENS = ["The", "cat", "sat", "down"]
+WORDS = ["Who", "sat", "?", "The", "cat", "sat", "."]
 
 
 def soft_lookup():
@@ -107,6 +109,45 @@ def the_cat_sat():
     }
 
 
+def leak():
+    """Chapter 4: who feels whom, with and without the causal mask."""
+    rng = np.random.default_rng(4)
+    x, p = rng.normal(size=(5, 8)), Projections.random(8, rng, num_heads=2)
+    see = {"no mask": np.ones((5, 5), bool), "causal mask": masks.causal(5)}
+    maps = {name: influence(x, p, 2, mask) for name, mask in see.items()}
+    return masking.influence(maps, ["We", "saw", "the", "cat", "sit"])
+
+
+def _masks():
+    """Chapter 4's six masks over seven words, by their titles."""
+    size, own = len(WORDS), np.array([0, 0, 0, 1, 1, 1, 1])
+    return {
+        "causal": masks.causal(size),
+        "causal, 3 new of 7": masks.causal(3, size),
+        "padding": np.broadcast_to(masks.padding([5], size)[0], (size, size)),
+        "window of 3": masks.sliding_window(size, window=3),
+        "prefix of 3": masks.prefix(size, length=3),
+        "documents & causal": masks.documents(own) & masks.causal(size),
+    }
+
+
+def mask_gallery():
+    """Chapter 4: six masks."""
+    panels = _masks().items()
+    return masking.gallery({name: (m, m, WORDS[-len(m) :], WORDS) for name, m in panels})
+
+
+def weight_gallery():
+    """Chapter 4: one head's weights with each of the six masks."""
+    query, key = 1.5 * np.random.default_rng(0).normal(size=(2, len(WORDS), 4))
+    shown = {}
+    for name, mask in _masks().items():
+        last = slice(-len(mask), None)  # the queries are the last ones
+        _, found = scaled_dot_product_attention(query[last], key, key, mask)
+        shown[name] = found, mask, WORDS[last], WORDS
+    return masking.gallery(shown)
+
+
 DRAWINGS = {
     "00_map": start_here.book_map,
     "00_layer": start_here.layer,
@@ -119,6 +160,9 @@ DRAWINGS = {
     "02_axes_moving": splitting.axes_moving,
     "02_sum_of_heads": sum_of_heads,
     **{f"03_{name}": draw for name, draw in the_cat_sat().items()},
+    "04_influence": leak,
+    "04_masks": mask_gallery,
+    "04_weights": weight_gallery,
 }
 
 

@@ -83,7 +83,9 @@ def fused(query, key, value, mask=None, bias=None, causal=False, scale=None, dro
     With other numbers of axes torch falls back to a form that stores all weights.
     """
     n_q, n_kv = query.shape[-2], key.shape[-2]
-    is_causal = causal and mask is None and bias is None and n_q == n_kv
+    # The kernel's own rule hides with -inf before it scales: 0 or less would undo that.
+    positive = scale is None or scale > 0
+    is_causal = causal and mask is None and bias is None and n_q == n_kv and positive
     attn_mask = None
     if not is_causal:
         attn_mask = _additive(masks.allowed(mask, causal, n_q, n_kv, device=query.device), bias)

@@ -28,7 +28,7 @@ def checked(fields, label=str):
     _named_rows(fields, "tokens", "x", label)
     if (fields["memory"] is None) != (fields["memory_tokens"] is None):
         there, missing = ("memory", "memory_tokens")[:: 1 if fields["memory"] is not None else -1]
-        raise ValueError(f"{label(there)} needs {missing} beside it, got {missing} = None")
+        raise ValueError(f"{label(there)} needs {missing} beside it, got no {missing}")
     if fields["memory"] is not None:
         _named_rows(fields, "memory_tokens", "memory", label)
     for key in MATRICES:

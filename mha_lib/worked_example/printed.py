@@ -1,4 +1,4 @@
-"""The numbers that are commonly printed for "The cat sat.", beside the exact ones."""
+"""What is printed for "The cat sat." in the article that this book grew out of, and exactly."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import sympy
 
 from mha_lib.worked_example.exact import decimals
 
-# What is computed for "cat": head, step, place in that step, and the number as it is printed.
+# What is computed for "cat": head, step, place in that step, and the number as the article has it.
 PRINTED = (
     *((1, "scaled", i, text) for i, text in enumerate(("0", "0.707", "0.707"))),
     *((1, "exponentials", i, text) for i, text in enumerate(("1", "2.028", "2.028"))),
@@ -23,7 +23,7 @@ PRINTED = (
 
 
 class Comparison(NamedTuple):
-    """A printed number, its exact value, and that value rounded to as many decimals."""
+    """A number as the article prints it, its exact value, and that rounded to as many decimals."""
 
     head: int | None
     step: str
@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
 
 
 def printed_numbers(trace):
-    """Every printed number of "cat" against a trace of THE_CAT_SAT; a list of Comparison.
+    """Every number of "cat" in the article against a trace of THE_CAT_SAT; a list of Comparison.
 
     >>> from mha_lib.worked_example import THE_CAT_SAT, trace
     >>> [(c.printed, c.rounded) for c in printed_numbers(trace(THE_CAT_SAT)) if not c.right]

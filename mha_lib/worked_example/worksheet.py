@@ -62,11 +62,15 @@ footer { margin-top: 3mm; font-size: 8.5pt; }
 
 
 class Group(NamedTuple):
-    """Columns of a table that belong together; ``rows`` hold exact numbers."""
+    """Columns of a table that belong together; ``rows`` hold exact numbers.
+
+    ``closed`` is True where a mask forbids; without it every cell is open.
+    """
 
     title: str
     columns: tuple
     rows: tuple
+    closed: tuple = ()
 
 
 def worksheet(example):
@@ -121,6 +125,13 @@ class _Sheet:
         return escape(" ".join(self.example.tokens))
 
     @property
+    def mask(self):
+        """What a causal mask means; with a memory it is not a matter of one sentence."""
+        return "causal" + ": a token sees itself and those before it" * (
+            self.example.memory is None
+        )
+
+    @property
     def names(self):
         """The width of the column of names, in mm."""
         longest = max(map(len, self.example.tokens + self.example.key_tokens))
@@ -134,7 +145,8 @@ class _Sheet:
         tokens = max(len(example.tokens), len(example.key_tokens))
         rows = tokens + (tables + 1) * len(example.tokens)
         given = sum(max(map(_height, line)) for line in self._given_lines())
-        return min(TALLEST_ROW, (HEIGHT - 62 - given - 8.2 * tables) / rows)
+        second_line = 4.5 * example.causal  # of the words above the tables
+        return min(TALLEST_ROW, (HEIGHT - 62 - second_line - given - 8.2 * tables) / rows)
 
     @property
     def given_type(self):
@@ -153,6 +165,7 @@ class _Sheet:
         sizes = f"{heads}, d<sub>k</sub> = {e.d_k}, d<sub>v</sub> = {e.d_v}"
         advice = "Keep four decimals until the end."
         if e.causal:
+            sizes += f", {self.mask}"
             advice += " Grey cells are masked: leave them empty."
         parts = [
             f"<header><h1>Multi-head attention by hand</h1><div>{right}</div></header>",
@@ -169,9 +182,10 @@ class _Sheet:
         """The steps of one head, as one row of groups or two."""
         heads = [token.heads[h] for token in self.found.tokens]
         names = self.example.key_tokens
+        closed = tuple(tuple(score == -oo for score in head.scores) for head in heads)
 
         def group(title, step):
-            return Group(title, names, tuple(getattr(head, step) for head in heads))
+            return Group(title, names, tuple(getattr(head, step) for head in heads), closed)
 
         scores = [
             group("q · k", "scores"),
@@ -262,10 +276,10 @@ class _Sheet:
 
     def _table(self, caption, names, groups, answers, width, corner=""):
         """A table of groups, ``width`` mm wide, in the largest type that its numbers fit."""
-        longest = max(len(_text(n)) for group in groups for row in group.rows for n in row)
+        widest = max(_ems(_text(n)) for group in groups for row in group.rows for n in row)
         columns = sum(len(group.columns) for group in groups)
-        longest = max(longest, 7 if corner else 2)  # the same type for all heads, as a rule
-        by_width = (width - self.names) / columns / POINT / (0.56 * longest + 0.6)
+        widest = max(widest, _ems("16.9188" if corner else "16"))  # as a rule one type for all
+        by_width = (width - self.names) / columns / POINT / (widest + 0.45)
         size = min(LARGEST_TYPE, by_width, 0.7 * self.row_height / POINT)
         return _table(caption, names, groups, size, answers, corner)
 
@@ -294,6 +308,11 @@ def _given_width(rows, names):
     )
 
 
+def _ems(text):
+    """The width of a number in ems; points are half as wide as digits."""
+    return 0.56 * len(text) - 0.28 * text.count(".")
+
+
 def _height(matrix):
     """Of a matrix that is given, with its caption, in mm."""
     _, _, rows, _ = matrix
@@ -310,7 +329,7 @@ def _table(caption, names, groups, size, answers, corner):
     )
     columns = "".join(f"<th>{escape(str(c))}</th>" for group in groups for c in group.columns)
     body = "".join(
-        f"<tr>{_name(name)}{''.join(_cells(group.rows[i], answers) for group in groups)}</tr>"
+        f"<tr>{_name(name)}{''.join(_cells(group, i, answers) for group in groups)}</tr>"
         for i, name in enumerate(names)
     )
     caption = f"<caption>{caption}</caption>" if caption else ""
@@ -321,11 +340,11 @@ def _table(caption, names, groups, size, answers, corner):
     )
 
 
-def _cells(row, answers):
-    """The cells of one group; what a mask forbids is grey."""
+def _cells(group, i, answers):
+    """One row's cells in a group; what a mask forbids is grey."""
     cells = []
-    for j, number in enumerate(row):
-        kinds = ["first"] * (j == 0) + ["closed"] * (number == -oo)
+    for j, number in enumerate(group.rows[i]):
+        kinds = ["first"] * (j == 0) + ["closed"] * bool(group.closed and group.closed[i][j])
         kind = f' class="{" ".join(kinds)}"' if kinds else ""
         cells.append(f"<td{kind}>{_text(number) if answers else ''}</td>")
     return "".join(cells)

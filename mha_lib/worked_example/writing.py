@@ -58,7 +58,7 @@ def _layer(trace, digits):
     """What is given, and the queries, keys and values of all tokens; a bar between heads."""
     example = trace.example
     title = (
-        f"{len(example.tokens)} tokens, {example.num_heads} heads, "
+        f"{_count(len(example.tokens), 'token')}, {_count(example.num_heads, 'head')}, "
         f"d_k = {example.d_k}, d_v = {example.d_v}" + ", causal" * example.causal
     )
     h, names, keys = example.num_heads, example.tokens, example.key_tokens
@@ -81,6 +81,10 @@ def _layer(trace, digits):
         _grid(f"V = {source} W^V", value_rows, keys, h, digits),
     ]
     return "\n\n".join([title, _side_by_side(given), _side_by_side(made)])
+
+
+def _count(number, thing):
+    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def _head(found, h, example, digits):
