@@ -132,7 +132,7 @@ def test_query_head_i_reads_the_key_value_head_of_its_group(num_heads, num_kv_he
 def project_head(layer, part, i, x):
     """x through head i's own rows of the queries' (part 0), keys' (1) or values' (2) matrix."""
     d = (D_K, D_K, D_V)[part]
-    first = sum(layer.widths()[:part]) + i * d
+    first = sum(layer.widths[:part]) + i * d
     rows = slice(first, first + d)
     return oracle.project(x, array(layer.w_qkv.weight)[rows].T, array(layer.w_qkv.bias)[rows])
 
@@ -197,7 +197,7 @@ def test_every_parameter_learns_but_the_key_bias():
     layer = module()
     output, _ = layer(*inputs(), **call_options("one query blocked"))
     gradients = parameter_gradients(layer, output.pow(2))
-    q, k, v = layer.widths()
+    q, k, v = layer.widths
     _, of_key, _ = gradients["w_qkv.bias"].split((q, k, v))
     assert_close(of_key, torch.zeros(k), 1e-13)
     parts = (*gradients["w_qkv.weight"].split((q, k, v)), gradients["w_o.weight"])
@@ -288,7 +288,7 @@ def test_half_precision_is_as_good_as_its_rounding(dtype):
 
 def test_each_matrix_starts_from_its_own_size():
     layer = MultiHeadAttention(64, 2, num_kv_heads=1)
-    matrices = (*layer.w_qkv.weight.split(layer.widths()), layer.w_o.weight)
+    matrices = (*layer.w_qkv.weight.split(layer.widths), layer.w_o.weight)
     for matrix in matrices:
         bound = (6 / sum(matrix.shape)) ** 0.5
         assert 0.95 * bound < matrix.abs().max() <= bound

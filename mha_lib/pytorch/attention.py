@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from mha_lib import masks, validate
 
 HALF = (torch.float16, torch.bfloat16)
+LARGEST = torch.finfo(torch.float32).max
 
 
 def scaled_dot_product_attention(
@@ -89,11 +90,19 @@ def fused(query, key, value, mask=None, bias=None, causal=False, scale=None, dro
     attn_mask = None
     if not is_causal:
         attn_mask = _additive(masks.allowed(mask, causal, n_q, n_kv, device=query.device), bias)
+    options = dropout_p, is_causal, scale
+    if query.ndim == 4:
+        return _kernel(query, key, value, attn_mask, *options)
     if attn_mask is not None and query.ndim > 4:
         attn_mask = attn_mask.broadcast_to(*query.shape[:-1], n_kv)
-    q, k, v, attn_mask = (_four_axes(x) for x in (query, key, value, attn_mask))
-    output = F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
-    return output if query.ndim == 4 else output.reshape(*query.shape[:-1], value.shape[-1])
+    output = _kernel(*(_four_axes(x) for x in (query, key, value, attn_mask)), *options)
+    return output.reshape(*query.shape[:-1], value.shape[-1])
+
+
+def _kernel(query, key, value, attn_mask, dropout_p, is_causal, scale):
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale
+    )
 
 
 def _four_axes(x):
@@ -163,13 +172,16 @@ def is_ordinary(*tensors):
     """True if torch's kernel is safe with these queries, keys and values: no score can overflow.
 
     A forbidden score of inf would become NaN in the kernel, which adds -inf to it. No score is
-    larger than half the sum of all squares, which is finite only if every number is.
+    larger than half the sum of all squares, which is small only if every number is finite.
     """
-    if any(tensor.numel() == 0 for tensor in tensors):
-        return False
-    dtype = torch.float32 if tensors[0].dtype in HALF else tensors[0].dtype
-    flat = [tensor.flatten().to(dtype) for tensor in tensors]
-    return sum(torch.dot(x, x).item() for x in flat) < torch.finfo(dtype).max
+    squares = 0.0
+    for tensor in tensors:
+        if not tensor.numel():
+            return False
+        flat = tensor.flatten()  # copies only where rows do not lie next to each other
+        flat = flat.float() if flat.dtype in HALF else flat
+        squares += torch.dot(flat, flat).item()
+    return squares < LARGEST  # False for NaN
 
 
 def _set_aside_nonfinite(query, key, value, allowed):

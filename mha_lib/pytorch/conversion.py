@@ -120,7 +120,7 @@ def array(tensor):
 
 def _per_query_head(layer, stacked):
     """Rows of query, key and value, those of a shared key-value head once for each of its heads."""
-    q, k, v = stacked.split(layer.widths())
+    q, k, v = stacked.split(layer.widths)
     group = layer.num_heads // layer.num_kv_heads
     k, v = (
         x.unflatten(0, (layer.num_kv_heads, -1)).repeat_interleave(group, dim=0).flatten(0, 1)

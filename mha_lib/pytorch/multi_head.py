@@ -52,19 +52,16 @@ class MultiHeadAttention(nn.Module):
         validate.flag("use_bias", use_bias)
         self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads
         self.dropout = dropout
+        kv = num_kv_heads  # features of w_qkv's output that are queries, keys and values
+        self.widths = num_heads * self.d_k, kv * self.d_k, kv * self.d_v
         options = {"bias": use_bias, "device": device, "dtype": dtype}
-        self.w_qkv = nn.Linear(d_model, sum(self.widths()), **options)
+        self.w_qkv = nn.Linear(d_model, sum(self.widths), **options)
         self.w_o = nn.Linear(num_heads * self.d_v, d_model, **options)
         self.reset_parameters()
 
-    def widths(self):
-        """How many features of w_qkv's output belong to queries, keys and values."""
-        kv = self.num_kv_heads
-        return self.num_heads * self.d_k, kv * self.d_k, kv * self.d_v
-
     def reset_parameters(self):
         """Draw each matrix by its own size (Glorot and Bengio 2010), biases zero."""
-        for matrix in (*self.w_qkv.weight.split(self.widths()), self.w_o.weight):
+        for matrix in (*self.w_qkv.weight.split(self.widths), self.w_o.weight):
             nn.init.xavier_uniform_(matrix)
         for layer in (self.w_qkv, self.w_o):
             if layer.bias is not None:
@@ -123,13 +120,13 @@ class MultiHeadAttention(nn.Module):
         weight, bias = self.w_qkv.weight, self.w_qkv.bias
         if query is key is value:
             return (F.linear(query, weight, bias),)
-        biases = [None] * 3 if bias is None else bias.split(self.widths())
-        triples = zip((query, key, value), weight.split(self.widths()), biases, strict=True)
+        biases = [None] * 3 if bias is None else bias.split(self.widths)
+        triples = zip((query, key, value), weight.split(self.widths), biases, strict=True)
         return tuple(F.linear(x, w, b) for x, w, b in triples)
 
     def _heads(self, projected):
         """Split what _project gives into heads, and repeat shared ones."""
-        q, k, v = projected if len(projected) == 3 else projected[0].split(self.widths(), dim=-1)
+        q, k, v = projected if len(projected) == 3 else projected[0].split(self.widths, dim=-1)
         q = _split(q, self.num_heads, self.d_k)  # (..., num_heads, n_q, d_k)
         k = _split(k, self.num_kv_heads, self.d_k)  # (..., num_kv_heads, n_kv, d_k)
         v = _split(v, self.num_kv_heads, self.d_v)  # (..., num_kv_heads, n_kv, d_v)
