@@ -148,7 +148,7 @@ def _masked_softmax(scores, allowed, spoiled):
         scores[spoiled] = np.nan
     if allowed is not None:
         np.copyto(scores, -np.inf, where=~allowed)
-    weights = softmax(scores)
+    weights = softmax(scores, out=scores)
     return weights if spoiled is None else _hide(weights, allowed)
 
 

@@ -5,11 +5,12 @@ import numpy as np
 from mha_lib import validate
 
 
-def softmax(scores, axis=-1):
+def softmax(scores, axis=-1, out=None):
     """Turn scores into weights that are positive and sum to 1 along ``axis``; same shape.
 
     The maximum is subtracted first, so that no exponential overflows. -inf gets weight 0, and
-    where all scores are -inf all weights are 0.
+    where all scores are -inf all weights are 0. ``out`` is an array to write into; it may be
+    ``scores`` itself.
 
     >>> softmax(np.array([[0.0, 0.0], [1000.0, 1000.0]]))
     array([[0.5, 0.5],
@@ -18,7 +19,8 @@ def softmax(scores, axis=-1):
     validate.floats(np.ndarray, scores=scores)
     top = scores.max(axis=axis, keepdims=True, initial=-np.inf)
     top = np.where(np.isneginf(top), 0, top)  # nothing allowed: exp(-inf - 0) is the 0 we want
-    weights = np.exp(scores - top)
+    weights = np.subtract(scores, top, out=out)
+    np.exp(weights, out=weights)
     total = weights.sum(axis=axis, keepdims=True)
     weights /= np.where(total == 0, 1, total)
     return weights
