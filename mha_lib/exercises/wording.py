@@ -146,7 +146,7 @@ def _array(array):
     if is_array(array) and not is_mask(array):
         array = np.round(array, 4) + 0
     finite = np.abs(array[np.isfinite(array)])
-    plain = finite.max(initial=0) < LARGEST_WITHOUT_EXPONENT
+    plain = float(finite.max(initial=0)) < LARGEST_WITHOUT_EXPONENT
     return np.array2string(array, precision=4, suppress_small=plain, max_line_width=LINE_WIDTH)
 
 
