@@ -36,3 +36,15 @@ def attention_scaled(divisor):
 def attention_weighted(turn):
     """Attention whose weights are turn(scores), with the right scale in the scores."""
     return lambda q, k, v: turn(products(q, k) / np.sqrt(q.shape[-1])) @ v
+
+
+def filled(fill, invert=False):
+    """Weights whose forbidden scores are ``fill``; allowed ones if the mask is ``invert``ed."""
+    return lambda scores, mask: softmax_over(-1)(np.where(mask ^ invert, scores, fill))
+
+
+def divided_again(exponentials, mask, *, guard):
+    """What the mask leaves, divided by its sum; a sum of 0 counts as 1 if there is a ``guard``."""
+    kept = exponentials * mask
+    total = kept.sum(axis=-1, keepdims=True)
+    return kept / (np.where(total == 0, 1, total) if guard else total)

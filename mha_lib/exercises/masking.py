@@ -4,7 +4,7 @@ import numpy as np
 
 from mha_lib import scratch
 from mha_lib.exercises.draw import draw
-from mha_lib.exercises.faulty import bare_softmax_over, softmax_over
+from mha_lib.exercises.faulty import bare_softmax_over, divided_again, filled, softmax_over
 from mha_lib.exercises.judge import Exercise
 from mha_lib.exercises.single_head import softmax
 from mha_lib.exercises.splitting import INVERTED
@@ -207,21 +207,9 @@ def _apply_mask_cases():
     ]
 
 
-def _filled(fill, invert=False):
-    """Weights whose forbidden scores are ``fill``."""
-    return lambda scores, mask: softmax(np.where(mask ^ invert, scores, fill))
-
-
 def _added(number):
     """Weights with ``number`` added to forbidden scores."""
     return lambda scores, mask: softmax(scores + np.where(mask, 0, number))
-
-
-def _divided_again(exponentials, mask, guard=False):
-    """What the mask leaves, divided by its sum; a sum of 0 counts as 1 if there is a ``guard``."""
-    kept = exponentials * mask
-    total = kept.sum(axis=-1, keepdims=True)
-    return kept / (np.where(total == 0, 1, total) if guard else total)
 
 
 def _hidden_by_index(turn):
@@ -286,36 +274,36 @@ APPLY_MASK = Exercise(
         (INVERTED, lambda scores, mask: apply_mask(scores, ~mask)),
         (
             INVERTED + " So a row that allows everything is NaN.",
-            _filled(-np.inf, invert=True),
+            filled(-np.inf, invert=True),
         ),
         (
             INVERTED + " And hide with -np.inf: below any finite number there may be a score.",
-            _filled(-1e9, invert=True),
+            filled(-1e9, invert=True),
         ),
         (AFTERWARDS, lambda scores, mask: softmax(scores) * mask),
         (
             "You took the softmax over all keys and divided again by what was left. A hidden score "
             "far above the others leaves 0 / 0: hide scores before the softmax.",
-            lambda scores, mask: _divided_again(softmax(scores), mask),
+            lambda scores, mask: divided_again(softmax(scores), mask, guard=False),
         ),
         (
             "You took the softmax over all keys and divided again by what was left. A hidden score "
             "far above the others leaves nothing to divide: hide scores before the softmax.",
-            lambda scores, mask: _divided_again(softmax(scores), mask, guard=True),
+            lambda scores, mask: divided_again(softmax(scores), mask, guard=True),
         ),
-        (SET_TO_ZERO, _filled(0)),
+        (SET_TO_ZERO, filled(0)),
         (
             SET_TO_ZERO + " Then there is nothing to clear after the softmax.",
-            lambda scores, mask: _filled(0)(scores, mask) * mask,
+            lambda scores, mask: filled(0)(scores, mask) * mask,
         ),
         (
             SET_TO_ZERO + " Then there is nothing to clear and to divide again, which fails where "
             "all allowed scores are far below 0.",
-            lambda scores, mask: _divided_again(_filled(0)(scores, mask), mask),
+            lambda scores, mask: divided_again(filled(0)(scores, mask), mask, guard=False),
         ),
         (
             "You set forbidden scores to +inf, the largest score of all. Set them to -inf.",
-            _filled(np.inf),
+            filled(np.inf),
         ),
         (
             "You put -inf into the weights. It belongs into the scores, before the softmax: exp "
@@ -325,7 +313,7 @@ APPLY_MASK = Exercise(
         (
             "You hid scores by a finite number, and here an allowed score lies far below it: the "
             "hidden key gets all the weight. Use -np.inf, which is below every score.",
-            _filled(-1e9),
+            filled(-1e9),
         ),
         (
             "You added a large negative number to forbidden scores. One that was larger still "
@@ -337,12 +325,12 @@ APPLY_MASK = Exercise(
         (UNMASKED, lambda scores, mask: softmax(scores)),
         (
             MULTIPLIED_EXPONENTIALS,
-            lambda scores, mask: _divided_again(np.exp(scores), mask, guard=True),
+            lambda scores, mask: divided_again(np.exp(scores), mask, guard=True),
         ),
         (
             MULTIPLIED_EXPONENTIALS + " And where exp of all the allowed scores is 0, you divide "
             "0 by 0: subtract the largest allowed score first.",
-            lambda scores, mask: _divided_again(np.exp(scores), mask),
+            lambda scores, mask: divided_again(np.exp(scores), mask, guard=False),
         ),
         (NO_MAXIMUM, lambda scores, mask: bare_softmax_over(-1)(np.where(mask, scores, -np.inf))),
         (
@@ -619,18 +607,18 @@ MASKED_SOFTMAX = Exercise(
     solution=masked_softmax,
     faults=(
         (INVERTED, lambda scores, mask: masked_softmax(scores, ~mask)),
-        (INVERTED + " " + EMPTY_NAN, _filled(-np.inf, invert=True)),
-        (INVERTED + " " + EMPTY_UNIFORM, _filled(-1e9, invert=True)),
+        (INVERTED + " " + EMPTY_NAN, filled(-np.inf, invert=True)),
+        (INVERTED + " " + EMPTY_UNIFORM, filled(-1e9, invert=True)),
         (
             "A row without any allowed key is NaN in your function: its maximum is -inf, and "
             "-inf - (-inf) is NaN; so is 0 / 0. It should be zeros.",
-            _filled(-np.inf),
+            filled(-np.inf),
         ),
         (
             "A row without any allowed key has equal weights in your function: all its scores are "
             "the same very negative number, and a softmax sees only differences. It should be "
             "zeros.",
-            _filled(-1e30),
+            filled(-1e30),
         ),
         (
             "A row without any allowed key has the weights of an unmasked one in your function. A "
@@ -643,12 +631,12 @@ MASKED_SOFTMAX = Exercise(
             "You took the softmax over all keys and divided again by what was left. That is 0 / 0, "
             "which is NaN, in a row without any allowed key, and where a hidden score is far above "
             "the others: hide scores before the softmax.",
-            lambda scores, mask: _divided_again(softmax(scores), mask),
+            lambda scores, mask: divided_again(softmax(scores), mask, guard=False),
         ),
         (
             "You took the softmax over all keys and divided again by what was left. A hidden score "
             "far above the others leaves nothing to divide: hide scores before the softmax.",
-            lambda scores, mask: _divided_again(softmax(scores), mask, guard=True),
+            lambda scores, mask: divided_again(softmax(scores), mask, guard=True),
         ),
         (
             "One row without any allowed key turns all your weights to zeros. Each row is judged "
@@ -658,12 +646,12 @@ MASKED_SOFTMAX = Exercise(
         (
             "You take care of the case that nothing at all is allowed, and a row without any key "
             "among others is still NaN. Ask row by row: mask.any(axis=-1, keepdims=True).",
-            lambda s, mask: _zeros_if(not mask.any(), _filled(-np.inf)(s, mask)),
+            lambda s, mask: _zeros_if(not mask.any(), filled(-np.inf)(s, mask)),
         ),
         (
             "You take care of the case that nothing at all is allowed, and a row without any key "
             "among others still has weights. Ask row by row: mask.any(axis=-1, keepdims=True).",
-            lambda s, mask: _zeros_if(not mask.any(), _filled(-1e30)(s, mask)),
+            lambda s, mask: _zeros_if(not mask.any(), filled(-1e30)(s, mask)),
         ),
         (
             "You clear a whole row as soon as one key is forbidden. Only a row without any allowed "
@@ -675,10 +663,10 @@ MASKED_SOFTMAX = Exercise(
             "mask must hide scores in every row, with -inf, before the softmax.",
             lambda s, mask: _zeros_if(_no_key(mask), softmax(s)),
         ),
-        (SET_TO_ZERO, _filled(0)),
+        (SET_TO_ZERO, filled(0)),
         (
             SET_TO_ZERO + " Rows without any allowed key are right.",
-            lambda s, mask: _zeros_if(_no_key(mask), _filled(0)(s, mask)),
+            lambda s, mask: _zeros_if(_no_key(mask), filled(0)(s, mask)),
         ),
         (ADDED_MASK, lambda scores, mask: softmax(scores + mask)),
         (TIMES_INFINITY, lambda scores, mask: softmax(scores + (1 - mask) * -np.inf)),
@@ -689,21 +677,21 @@ MASKED_SOFTMAX = Exercise(
         ),
         (
             TOO_HIGH + " A row without any allowed key is right.",
-            lambda s, mask: _filled(-100)(s, mask) * mask,
+            lambda s, mask: filled(-100)(s, mask) * mask,
         ),
-        (TOO_HIGH + " " + EMPTY_UNIFORM, _filled(-100)),
+        (TOO_HIGH + " " + EMPTY_UNIFORM, filled(-100)),
         (UNMASKED, lambda scores, mask: softmax(scores)),
         (
             MULTIPLIED_EXPONENTIALS,
-            lambda scores, mask: _divided_again(np.exp(scores), mask, guard=True),
+            lambda scores, mask: divided_again(np.exp(scores), mask, guard=True),
         ),
         (
             MULTIPLIED_EXPONENTIALS + " " + EMPTY_NAN,
-            lambda scores, mask: _divided_again(np.exp(scores), mask),
+            lambda scores, mask: divided_again(np.exp(scores), mask, guard=False),
         ),
         (
             NO_MAXIMUM + " Rows without any allowed key are right.",
-            lambda s, mask: _divided_again(np.exp(np.where(mask, s, -np.inf)), mask, guard=True),
+            lambda s, mask: divided_again(np.exp(np.where(mask, s, -np.inf)), mask, guard=True),
         ),
         (
             NO_MAXIMUM + " " + EMPTY_NAN,

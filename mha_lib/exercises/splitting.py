@@ -6,7 +6,14 @@ import numpy as np
 
 from mha_lib import scratch
 from mha_lib.exercises.draw import draw
-from mha_lib.exercises.faulty import attention_scaled, attention_weighted, products, softmax_over
+from mha_lib.exercises.faulty import (
+    attention_scaled,
+    attention_weighted,
+    divided_again,
+    filled,
+    products,
+    softmax_over,
+)
 from mha_lib.exercises.judge import Exercise
 from mha_lib.exercises.single_head import attention, softmax
 
@@ -529,18 +536,6 @@ def _masked(weigh, scale=True):
     return faulty
 
 
-def _filled(fill, invert=False):
-    """Weights whose forbidden scores are ``fill``."""
-    return lambda scores, mask: softmax(np.where(mask ^ invert, scores, fill))
-
-
-def _divided_again(exponentials, mask, guard=True):
-    """What the mask leaves, divided by its sum; a sum of 0 counts as 1 if there is a ``guard``."""
-    kept = exponentials * mask
-    total = kept.sum(axis=-1, keepdims=True)
-    return kept / (np.where(total == 0, 1, total) if guard else total)
-
-
 def _hidden_by_index(scores, mask):
     scores[~mask] = -np.inf
     return scratch.softmax(scores)
@@ -565,11 +560,11 @@ MASKED_ATTENTION = Exercise(
         (INVERTED, lambda q, k, v, mask: masked_attention(q, k, v, ~mask)),
         (
             INVERTED + " Then see to queries that may attend to nothing: yours give NaN.",
-            _masked(_filled(-np.inf, invert=True)),
+            _masked(filled(-np.inf, invert=True)),
         ),
         (
             INVERTED + " Then see to queries that may attend to nothing: yours average the values.",
-            _masked(_filled(-1e30, invert=True)),
+            _masked(filled(-1e30, invert=True)),
         ),
         (
             "You took the softmax first and put zeros into its weights afterwards, so a row no "
@@ -579,7 +574,7 @@ MASKED_ATTENTION = Exercise(
         (
             "You set forbidden scores to 0. A score of 0 is not 'no attention', exp(0) is 1: use "
             "-inf or a very negative number.",
-            _masked(_filled(0)),
+            _masked(filled(0)),
         ),
         (
             "You added the mask to the scores. True counts as 1, so allowed keys get a little more "
@@ -589,12 +584,12 @@ MASKED_ATTENTION = Exercise(
         (
             "A query that may attend to nothing averages all the values in your function: with "
             "all its scores equally low, the softmax gives equal weights. It should get zeros.",
-            _masked(_filled(-1e30)),
+            _masked(filled(-1e30)),
         ),
         (
             "A query that may attend to nothing gets NaN in your function: all its scores are "
             "-inf, and the softmax divides 0 by 0. It should get zeros.",
-            _masked(_filled(-np.inf)),
+            _masked(filled(-np.inf)),
         ),
         (
             "You added a large negative number to forbidden scores. For a query that may attend to "
@@ -618,7 +613,7 @@ MASKED_ATTENTION = Exercise(
         ),
         (
             "You left out the scale: divide the scores by the square root of d_k.",
-            _masked(lambda s, mask: np.where(mask, _filled(-1e30)(s, mask), 0), scale=False),
+            _masked(lambda s, mask: np.where(mask, filled(-1e30)(s, mask), 0), scale=False),
         ),
         (
             "You cleared the weights of a whole query as soon as one key is forbidden. Only a "
@@ -628,18 +623,18 @@ MASKED_ATTENTION = Exercise(
         (
             "You took the softmax over all keys and divided again by what was left. A hidden score "
             "far above the others leaves 0 / 0: hide scores before the softmax.",
-            _masked(lambda s, mask: _divided_again(softmax(s), mask)),
+            _masked(lambda s, mask: divided_again(softmax(s), mask, guard=True)),
         ),
         (
             "You took the softmax over all keys and divided again by what was left. That is 0 / 0, "
             "which is NaN, for a query that may attend to nothing, and where a hidden score is far "
             "above the others: hide scores before the softmax.",
-            _masked(lambda s, mask: _divided_again(softmax(s), mask, guard=False)),
+            _masked(lambda s, mask: divided_again(softmax(s), mask, guard=False)),
         ),
         (
             "You multiplied exponentials by the mask. exp of a large hidden score is infinite, and "
             "0 * inf is NaN: hide scores before exp, with np.where.",
-            _masked(lambda s, mask: _divided_again(np.exp(s), mask)),
+            _masked(lambda s, mask: divided_again(np.exp(s), mask, guard=True)),
         ),
         (
             "scores[~mask] fits as long as mask has the shape of the scores. A mask is broadcast "
