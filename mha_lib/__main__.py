@@ -1,8 +1,11 @@
-"""The book from a terminal: python -m mha_lib doctor | figures | measure | notebooks | example."""
+"""The book from a terminal: python -m mha_lib, and then a command; --help lists them."""
 
 import argparse
 import sys
 from pathlib import Path
+
+from mha_lib.measure import cli as measure
+from mha_lib.models import cli as models
 
 
 def main(arguments=None):
@@ -19,11 +22,8 @@ def _parser():
     figures = commands.add_parser("figures", help="draw every picture of the book again")
     figures.add_argument("--out", type=Path, default=Path("figures"), help="folder (figures)")
     figures.set_defaults(run=_figures)
-    measure = commands.add_parser("measure", help="time implementations against each other")
-    measure.add_argument("what", choices=["compare"], help="layers side by side, as ratios")
-    measure.add_argument("--sizes", type=int, nargs="+", default=[128, 512, 2048], metavar="N")
-    measure.add_argument("--rounds", type=int, default=9, help="turns of each contender (9)")
-    measure.set_defaults(run=_measure)
+    measure.add(commands)
+    models.add(commands)
     notebooks = commands.add_parser("notebooks", help="run chapters afresh and keep their outputs")
     notebooks.add_argument("paths", type=Path, nargs="*", help="all chapters if none is named")
     notebooks.set_defaults(run=_notebooks)
@@ -60,18 +60,6 @@ def _figures(options):
     from mha_lib.figures import gallery
 
     gallery.write_all(options.out)
-    return 0
-
-
-def _measure(options):
-    from mha_lib import contenders, measure
-
-    for n in options.sizes:
-        for causal in (False, True):
-            for kind in (contenders.forward, contenders.forward_backward):
-                label = f"{kind.__name__.replace('_', ' + ')}, n = {n}{', causal' * causal}"
-                print(label)
-                print(measure.table(measure.compare(kind(n, causal), options.rounds, label)))
     return 0
 
 

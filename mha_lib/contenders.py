@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from mha_lib import scratch
 from mha_lib.pytorch import to_projections, to_torch
 from mha_lib.pytorch.multi_head import MultiHeadAttention
+from mha_lib.scratch.multi_head import layer_around, tiled_core
 
 D_MODEL, NUM_HEADS = 512, 8
 
@@ -23,6 +24,9 @@ def forward(n, causal):
         "formula written out, PyTorch": lambda: plain(layer, x, causal),
         "one reshape, NumPy": lambda: scratch.multi_head_attention(
             tokens, tokens, tokens, p, NUM_HEADS, causal=causal
+        ),
+        "tiles, NumPy": lambda: layer_around(
+            tiled_core, tokens, tokens, tokens, p, NUM_HEADS, causal=causal
         ),
     }
     return {name: torch.no_grad()(function) for name, function in passes.items()}

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from mha_lib import scratch
 from mha_lib.pytorch import from_projections, to_torch
+from mha_lib.scratch.multi_head import layer_around, tiled_core
 
 TOLERANCE = 1e-12
 
@@ -19,7 +20,7 @@ TOLERANCE = 1e-12
 class Rung(NamedTuple):
     """A way to compute the layer, and how far it lies from the loop and from the hand gradients.
 
-    ``gradient_difference`` is None for the NumPy forms, whose gradients are the ones by hand.
+    ``gradient_difference`` is None for the forms that have no gradients but those by hand.
     """
 
     name: str
@@ -65,9 +66,10 @@ def climb(n_q=3, n_kv=5, d_model=8, num_heads=2, seed=0):
         for name, layer in values.items()
     ]
     gradients = _gradients_by_hand(problem)
-    for name, way in _torch_ways(problem).items():
-        output, *torch_gradients = way(problem)
-        pairs = zip(torch_gradients, gradients, strict=True)
+    ways = {"tiles, NumPy": _tiles} | _torch_ways(problem)
+    for name, way in ways.items():
+        output, *its_gradients = way(problem)
+        pairs = zip(its_gradients, gradients, strict=True)
         difference = max(_difference(a, b) for a, b in pairs)
         rungs.append(Rung(name, _difference(output, reference), difference))
     return rungs
@@ -98,11 +100,20 @@ def _problem(n_q, n_kv, d_model, num_heads, seed):
 
 
 def _gradients_by_hand(problem):
+    return _in_order(scratch.multi_head_attention_backward(problem.upstream, *problem.inputs()))
+
+
+def _in_order(grad):
     """Of query and memory, of the stacked matrices and biases, and of the output's."""
-    grad = scratch.multi_head_attention_backward(problem.upstream, *problem.inputs())
     p = grad.projections
     stacked = np.hstack([p.w_q, p.w_k, p.w_v]).T, np.hstack([p.b_q, p.b_k, p.b_v])
     return grad.query, grad.key + grad.value, *stacked, p.w_o.T, p.b_o
+
+
+def _tiles(problem):
+    """The layer by tiles: its output, and the gradients that come back through the tiles."""
+    output, backward = layer_around(tiled_core, *problem.inputs())
+    return output, *_in_order(backward(problem.upstream))
 
 
 def _torch_ways(problem):

@@ -35,8 +35,9 @@ def executed(path):
 
 
 def pictures(book):
-    """Every picture in a chapter's outputs, as text, in order."""
-    outputs = [o for cell in book["cells"] for o in cell.get("outputs", [])]
+    """Every picture in a chapter's outputs, as text, in order; none of a measurement just made."""
+    cells = [cell for cell in book["cells"] if not _ignored(cell)]
+    outputs = [o for cell in cells for o in cell.get("outputs", [])]
     parts = [part for o in outputs for part in o.get("data", {}).items()]
     return [_text(data) for kind, data in parts if kind.startswith("image/")]
 
@@ -50,6 +51,8 @@ def clean(book):
         }
         for output in cell.get("outputs", []):  # without its kernel a widget shows an error
             output.get("data", {}).pop(WIDGET, None)
+        if "outputs" in cell:
+            cell.outputs = [output for output in cell.outputs if not _is_progress(output)]
     return book
 
 
@@ -62,6 +65,13 @@ def problems(path):
         reasons = [*_about_source(cell), *_about_outputs(cell), *_about_tags(cell, cells[number:])]
         found += [f"code cell {number}: {reason}" for reason in reasons]
     return found
+
+
+def _is_progress(output):
+    """A progress bar that has come to its end says nothing any more."""
+    text = _text(output.get("text", ""))
+    bar = UNSTABLE["a progress bar"].search(text)
+    return output.get("name") == "stderr" and bool(bar or not text.strip())
 
 
 def _about_metadata(book):
@@ -130,6 +140,10 @@ def _unstable(output):
 
 def _alt(output):
     return output.get("metadata", {}).get("image/png", {}).get("alt")
+
+
+def _ignored(cell):
+    return "nbval-ignore-output" in cell["metadata"].get("tags", [])
 
 
 def _text(part):

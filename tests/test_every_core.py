@@ -1,13 +1,39 @@
-"""One contract, three cores: NumPy, PyTorch explicit, PyTorch fused."""
+"""One contract, four cores: NumPy, NumPy by tiles, PyTorch explicit, PyTorch fused."""
 
 from itertools import product
 
 import numpy as np
 import pytest
 
-from . import oracle
-from .cases import BATCHES, CORES, LENGTHS, head_inputs, options
+from mha_lib import scratch
+from mha_lib.scratch import tiles
+
+from . import cases, oracle
+from .cases import BATCHES, LENGTHS, Core, head_inputs, options
 from .oracle import assert_close, assert_same_bits
+
+
+def tiled_forward(*inputs, **options):
+    output, _ = scratch.online_attention(*inputs, **options)
+    return output, None
+
+
+def tiled_backward(grad_output, query, key, value, **options):
+    saved = scratch.online_attention(query, key, value, **options)
+    gradients = scratch.online_attention_backward(grad_output, query, key, value, *saved, **options)
+    return {name: g for name, g in gradients._asdict().items() if g is not None}
+
+
+CORES = cases.CORES | {"numpy tiles": Core(tiled_forward, tiled_backward)}
+
+
+@pytest.fixture(params=CORES)
+def core(request, monkeypatch):
+    """Each attention function of the library, the tiled one with tiles of at most 2 by 3 scores."""
+    monkeypatch.setattr(tiles, "QUERIES", 2)
+    monkeypatch.setattr(tiles, "KEYS", 3)
+    monkeypatch.setattr(tiles, "DIAGONAL", 1)
+    return CORES[request.param]
 
 
 def counting(shape):

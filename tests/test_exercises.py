@@ -7,17 +7,21 @@ import io
 import itertools
 import json
 import re
+import signal
+from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mha_lib import masks, scratch
-from mha_lib.exercises import CATALOGUE, check, hints
-from mha_lib.exercises.answers import LOOSE, Outcome, agree, is_mask, same
+from mha_lib import cost, masks, scratch
+from mha_lib.exercises import CATALOGUE, check, hints, require
+from mha_lib.exercises.answers import LOOSE, agree, form, is_mask, same
+from mha_lib.exercises.attempt import Outcome, TooSlow, attempt, attempts
 from mha_lib.exercises.catalogue import CHAPTERS
-from mha_lib.exercises.judge import judge, run
+from mha_lib.exercises.judge import judge
+from mha_lib.scratch.online import OnlineState, online_step
 
 EXERCISES = list(CATALOGUE.values())
 FAULTS = [
@@ -315,7 +319,301 @@ def packed_loop(lengths):
     return np.array([[document[i] == document[j] and j <= i for j in range(n)] for i in range(n)])
 
 
+def flops_by_shapes(n_q, n_kv, d_model, num_heads):
+    d_k = d_model // num_heads
+    head = [(n_q, d_model, d_k), (n_kv, d_model, d_k), (n_kv, d_model, d_k)]
+    head += [(n_q, d_k, n_kv), (n_q, n_kv, d_k)]
+    return sum(2 * a * b * c for a, b, c in [*head * num_heads, (n_q, d_model, d_model)])
+
+
+def flops_in_floats(n_q, n_kv, d_model, num_heads):
+    d_k = d_model / num_heads
+    projections = 4.0 * (n_q + n_kv) * d_model**2
+    return projections + num_heads * 2 * (2 * n_q * n_kv * d_k)
+
+
+def crossover_search(d_model, causal):
+    n = 1
+    while 4 * d_model * (n * (n + 1) / 2 if causal else n**2) < 8 * n * d_model**2:
+        n += 1
+    return n
+
+
+def crossover_arange(d_model, causal):
+    n = np.arange(1, 5 * d_model)
+    pairs = n * (n + 1) // 2 if causal else n * n
+    return n[np.argmax(pairs >= 2 * n * d_model)]
+
+
+def kept_by_shapes(num_layers, d_model, num_heads, num_kv_heads, n, bytes_per_number, tiled):
+    d_k = d_model // num_heads
+    shapes = [(num_heads, n, d_k)] * 2 + [(num_kv_heads, n, d_k)] * 2
+    shapes += [(num_heads, n)] if tiled else [(num_heads, n, n)]
+    return sum(num_layers * bytes_per_number * np.prod(shape) for shape in shapes)
+
+
+def kept_in_floats(num_layers, d_model, num_heads, num_kv_heads, n, bytes_per_number, tiled):
+    total = 0.0
+    for _ in range(num_layers):
+        total += 2 * n * d_model * (1 + num_kv_heads / num_heads) * bytes_per_number
+        total += num_heads * n * (n if not tiled else 1) * bytes_per_number
+    return total
+
+
+def kept_in_the_library(num_layers, d_model, num_heads, num_kv_heads, n, each, tiled):
+    layer = cost.LayerShape(d_model, num_heads, num_kv_heads)
+    return num_layers * each * cost.kept_for_backward(layer, n, tiled=tiled)
+
+
+def step_loop(maximum, total, mixed, scores, values):
+    maximum, total, mixed = maximum.copy(), total.copy(), mixed.copy()
+    for i in range(len(scores)):
+        for score, value in zip(scores[i], values):
+            if score == -np.inf:
+                continue
+            new = max(maximum[i], score)
+            shrink, weight = np.exp(maximum[i] - new), np.exp(score - new)
+            total[i] = total[i] * shrink + weight
+            mixed[i] = mixed[i] * shrink + weight * value
+            maximum[i] = new
+    return [maximum, total, mixed]
+
+
+def step_nan_to_num(maximum, total, mixed, scores, values):
+    new = np.maximum(maximum, np.max(scores, axis=1))
+    shrink = np.nan_to_num(np.exp(maximum - new))
+    weights = np.nan_to_num(np.exp(scores - new[:, np.newaxis]))
+    mixed = np.einsum("i,id->id", shrink, mixed) + np.einsum("ij,jd->id", weights, values)
+    return new, total * shrink + np.sum(weights, 1), mixed
+
+
+def step_joined(maximum, total, mixed, scores, values):
+    joined = np.concatenate([maximum[:, None], scores], axis=1)
+    top = joined.max(axis=1, keepdims=True)
+    weights = np.exp(joined - np.maximum(top, -1e300))
+    old, new = weights[:, :1], weights[:, 1:]
+    return top[:, 0], old[:, 0] * total + new.sum(axis=1), old * mixed + new @ values
+
+
+def step_of_the_library(maximum, total, mixed, scores, values):
+    return online_step(OnlineState(maximum, total, mixed), scores, values)
+
+
+def explain_by_intensity(flops, bytes_moved, seconds, peak, bandwidth):
+    intensity = flops / bytes_moved
+    attainable = np.minimum(peak, bandwidth * intensity)
+    return intensity < peak / bandwidth, flops / seconds / attainable
+
+
+def explain_loop(flops, bytes_moved, seconds, peak, bandwidth):
+    bound, share = [], []
+    for f, b, s in zip(flops, bytes_moved, seconds):
+        bound.append(bool(f * bandwidth < b * peak))
+        share.append(max(f / peak, b / bandwidth) / s)
+    return np.array(bound), np.array(share, dtype=np.float32)
+
+
+def distances_by_projection(points, normal, offset):
+    unit = normal / np.hypot(*normal)
+    foot = offset / np.hypot(*normal) * unit  # the point of the line nearest the origin
+    return np.abs((points - foot) @ unit)
+
+
+def distances_loop(points, normal, offset):
+    length = (normal[0] ** 2 + normal[1] ** 2) ** 0.5
+    return np.array([abs(normal[0] * x + normal[1] * y - offset) / length for x, y in points])
+
+
+def copy_bits_closed_form(bits, beta):
+    k = bits.shape[1]
+    other = np.exp(-2 * beta) / (1 + (k - 1) * np.exp(-2 * beta))
+    own = 1 - (k - 1) * other
+    return own * bits + other * (bits.sum(axis=1, keepdims=True) - bits)
+
+
+def copy_bits_loop(bits, beta):
+    n, k = bits.shape
+    out = np.zeros((n, k))
+    for i in range(k):
+        out[:, i] = bits @ softmax_loop(np.where(np.arange(k) == i, beta, -beta))
+    return out
+
+
+def bounds_by_singular_values(targets, span):
+    size = np.linalg.svd(targets - targets.mean(axis=0), compute_uv=False)
+    lost = size**2 / len(targets)
+    return np.array([lost[i:].sum() for i in range(span, targets.shape[1] + 1, span)])
+
+
+def bounds_by_projection(targets, span):
+    centred, out = targets - targets.mean(axis=0), []
+    directions = np.linalg.svd(centred)[2]
+    for g in range(1, targets.shape[1] // span + 1):
+        kept = directions[: g * span]
+        out.append(((centred - centred @ kept.T @ kept) ** 2).sum(axis=1).mean())
+    return np.array(out)
+
+
+def radon_by_null_space(key):
+    dependence = np.linalg.svd(np.column_stack([key, np.ones(len(key))]).T)[2][-1]
+    return dependence * dependence[0] > 0
+
+
+def radon_from_differences(key):
+    others = np.delete(np.arange(len(key)), 0)
+    matrix = np.column_stack([key[others] - key[others[0]], np.ones(len(others))])
+    shares = np.linalg.solve(matrix.T, np.append(key[0] - key[others[0]], 1))
+    return np.array([True, *(share < 0 for share in shares)])
+
+
+def reorder_by_slices(w_q, w_k, w_v, w_o, num_heads, order):
+    d_k, d_v = w_q.shape[1] // num_heads, len(w_o) // num_heads
+    k = [slice(i * d_k, (i + 1) * d_k) for i in order]
+    v = [slice(i * d_v, (i + 1) * d_v) for i in order]
+    inner = (np.hstack([w[:, s] for s in cut]) for w, cut in ((w_q, k), (w_k, k), (w_v, v)))
+    return *inner, np.vstack([w_o[s] for s in v])
+
+
+def reorder_by_index(w_q, w_k, w_v, w_o, num_heads, order):
+    def index(width):
+        d = width // num_heads
+        return (order[:, None] * d + np.arange(d)).ravel()
+
+    k, v = index(w_q.shape[1]), index(len(w_o))
+    return [w_q[:, k], w_k[:, k], w_v[:, v], w_o[v]]
+
+
+def window_loop(n_q, n_kv, window):
+    mask = np.zeros((n_q, n_kv), bool)
+    for i in range(n_q):
+        end = i + n_kv - n_q + 1
+        mask[i, max(0, end - window) : max(0, end)] = True
+    return mask
+
+
+def window_of_triangles(n_q, n_kv, window):
+    ones = np.ones((n_q, n_kv), bool)
+    return np.tril(ones, n_kv - n_q) & np.triu(ones, n_kv - n_q - window + 1)
+
+
+def attention_backward_loop(grad_output, query, key, value):
+    grads = [np.zeros_like(x) for x in (query, key, value)]
+    for b in np.ndindex(query.shape[:-2]):
+        for i, q in enumerate(query[b]):
+            a = softmax_loop(key[b] @ q / len(q) ** 0.5)
+            g = value[b] @ grad_output[b][i]
+            s = a * (g - a @ g) / len(q) ** 0.5
+            grads[0][b][i] += s @ key[b]
+            grads[1][b] += np.outer(s, q)
+            grads[2][b] += np.outer(a, grad_output[b][i])
+    return grads
+
+
+def attention_backward_library(grad_output, query, key, value):
+    return scratch.scaled_dot_product_attention_backward(grad_output, query, key, value)[:3]
+
+
+def combine_by_log_sum_exp(maximum_a, total_a, mixed_a, maximum_b, total_b, mixed_b):
+    with np.errstate(divide="ignore"):
+        lse_a, lse_b = maximum_a + np.log(total_a), maximum_b + np.log(total_b)
+    both = np.logaddexp(lse_a, lse_b)
+    share_a, share_b = (np.nan_to_num(np.exp(lse - both)) for lse in (lse_a, lse_b))
+    parts = (np.where(t > 0, t, 1)[:, None] for t in (total_a, total_b))
+    return share_a[:, None] * mixed_a / next(parts) + share_b[:, None] * mixed_b / next(parts)
+
+
+def combine_loop(maximum_a, total_a, mixed_a, maximum_b, total_b, mixed_b):
+    rows = []
+    for a, t, x, b, u, y in zip(maximum_a, total_a, mixed_a, maximum_b, total_b, mixed_b):
+        if t == 0 or u == 0:
+            rows.append((x + y) / (t + u or 1))
+            continue
+        by_a, by_b = np.exp(min(a - b, 0)), np.exp(min(b - a, 0))
+        rows.append((by_a * x + by_b * y) / (by_a * t + by_b * u))
+    return np.array(rows)
+
+
+def cached_step_preallocated(query, key, value, keys, values):
+    t, d_k = keys.shape
+    grown = np.empty((t + 1, d_k)), np.empty((t + 1, values.shape[1]))
+    for array, old, new in zip(grown, (keys, values), (key, value)):
+        array[:t], array[t] = old, new[0]
+    return attention_loop(query, *grown), *grown
+
+
+def cached_step_stacked(query, key, value, keys, values):
+    keys, values = np.vstack((keys, key)), np.append(values, value, axis=0)
+    weights = softmax_log(np.einsum("od,td->t", query, keys) * query.shape[1] ** -0.5)
+    return [np.sum(weights[:, None] * values, axis=0, keepdims=True), keys, values]
+
+
+def chunk_loop(n_new, n_cached):
+    mask = np.zeros((n_new, n_cached + n_new), bool)
+    for i in range(n_new):
+        mask[i, : n_cached + i + 1] = True
+    return mask
+
+
+def bytes_by_arrays(num_layers, num_heads, num_kv_heads, d_k, tokens, batch, bytes_per_number):
+    shape = batch, num_kv_heads, tokens, d_k
+    return sum(2 * np.prod(shape) * bytes_per_number for _ in range(num_layers))
+
+
+def bytes_of_the_library(layers, num_heads, num_kv_heads, d_k, tokens, batch, each):
+    layer = cost.LayerShape(num_heads * d_k, num_heads, num_kv_heads)
+    return layers * cost.cache_bytes(layer, tokens, each, batch)
+
+
+def grouped_loop(query, key, value):
+    heads = []
+    for i in range(query.shape[0]):
+        j = i * key.shape[0] // query.shape[0]
+        heads.append(attention_loop(query[i], key[j], value[j]))
+    return np.stack(heads)
+
+
+def grouped_broadcast(query, key, value):
+    groups = query.reshape(len(key), -1, *query.shape[1:])
+    heads = attention_einsum(groups, key[:, None], value[:, None])
+    return heads.reshape(len(query), *heads.shape[2:])
+
+
+def grouped_rows(query, key, value):
+    """All queries of a group side by side, as more rows of one head."""
+    rows = query.reshape(len(key), -1, query.shape[-1])
+    return attention_einsum(rows, key, value).reshape(*query.shape[:2], value.shape[-1])
+
+
+def accept_loop(length, draft, chosen):
+    for drafted, wanted in zip(draft, chosen):
+        if drafted != wanted:
+            break
+        length += 1
+    return length
+
+
+def accept_first_difference(length, draft, chosen):
+    differs = np.flatnonzero(draft != chosen)
+    return length + (differs[0] if differs.size else len(draft))
+
+
 RIGHT = {
+    "reorder_heads": (reorder_by_slices, reorder_by_index),
+    "sliding_window": (window_loop, window_of_triangles),
+    "attention_backward": (attention_backward_loop, attention_backward_library),
+    "combine": (combine_by_log_sum_exp, combine_loop),
+    "distances_to_line": (distances_by_projection, distances_loop),
+    "copy_bits": (copy_bits_closed_form, copy_bits_loop),
+    "subspace_bounds": (bounds_by_singular_values, bounds_by_projection),
+    "plateaus": (
+        lambda k, heads: np.array([max(0, k - g) / k for g in heads]),
+        lambda k, heads: (k - np.minimum(heads, k)) / k,
+    ),
+    "softmax_of_average": (
+        lambda a, b: np.log(a + b) - np.log(a + b).mean(axis=-1, keepdims=True),
+        lambda a, b: np.apply_along_axis(lambda x: x - x.sum() / x.size, -1, np.log(a / 2 + b / 2)),
+    ),
+    "radon_group": (radon_by_null_space, radon_from_differences),
     "weighted_average": (
         average_loop,
         lambda weights, values: np.einsum("n,nd->d", weights, values) / weights.sum(),
@@ -371,6 +669,37 @@ RIGHT = {
         lambda mask, num_heads: np.repeat(mask == 0, num_heads, axis=0),
     ),
     "pack_documents": (packed_blocks, packed_starts, packed_loop),
+    "layer_flops": (
+        flops_by_shapes,
+        flops_in_floats,
+        lambda n_q, n_kv, d, h: np.int64(4 * d) * (d * (n_q + n_kv) + n_q * n_kv),
+        lambda n_q, n_kv, d, h: Fraction(4 * d) * (d * (n_q + n_kv) + n_q * n_kv),
+        lambda *sizes: cost.matmul_flops(cost.LayerShape(*sizes[2:]), *sizes[:2]),
+    ),
+    "crossover": (
+        crossover_search,
+        crossover_arange,
+        lambda d_model, causal: cost.crossover(cost.LayerShape(d_model, 2), causal=causal),
+        lambda d_model, causal: np.where(causal, 4 * d_model - 1, 2 * d_model),
+        lambda d_model, causal: 4.0 * d_model - 1 if causal else 2.0 * d_model,
+    ),
+    "kept_bytes": (kept_by_shapes, kept_in_floats, kept_in_the_library),
+    "online_step": (step_loop, step_nan_to_num, step_joined, step_of_the_library),
+    "explain": (explain_by_intensity, explain_loop),
+    "cached_step": (cached_step_preallocated, cached_step_stacked),
+    "chunk_mask": (
+        chunk_loop,
+        lambda n_new, n_cached: np.tri(n_cached + n_new, dtype=bool)[n_cached:],
+        lambda n, c: np.hstack([np.ones((n, c), bool), np.tril(np.ones((n, n), bool))]),
+        lambda n_new, n_cached: masks.causal(n_new, n_cached + n_new),
+    ),
+    "cache_bytes": (bytes_by_arrays, bytes_of_the_library),
+    "grouped_heads": (grouped_loop, grouped_broadcast, grouped_rows),
+    "accept": (
+        accept_loop,
+        accept_first_difference,
+        lambda length, draft, chosen: length + np.argmin(np.append(draft == chosen, False)),
+    ),
 }
 RIGHT_ANSWERS = [
     pytest.param(CATALOGUE[name], answer, id=f"{name}-{number}")
@@ -404,11 +733,99 @@ def test_every_fault_is_named_by_its_own_sentence(exercise, sentence, faulty):
     assert all(part in verdict.message for part in ("    expected:", "    got:"))
 
 
+def same_layer(first, second):
+    """True if two layers answer alike; their inputs are random."""
+    x = np.random.default_rng(0).normal(size=(5, len(first[0])))
+    return np.allclose(library_layer(x, x, *first), library_layer(x, x, *second), atol=1e-12)
+
+
+def test_reordered_heads_compute_the_same():
+    for seed in range(5):
+        *layer, order = CATALOGUE["reorder_heads"].random_case(np.random.default_rng(seed))
+        reordered = *CATALOGUE["reorder_heads"].solution(*layer, order), layer[-1]
+        assert same_layer(layer, reordered)
+        assert not np.array_equal(layer[0], reordered[0])
+
+
+@each_exercise
+def test_right_answers_are_right_on_random_cases(exercise):
+    """Solution and other styles, on as many random cases as 200 classes would meet at least."""
+    for seed in range(200):
+        (case,) = exercise.random_cases(seed, count=1)
+        want = attempt(exercise.solution, case)
+        assert want.error is None and not want.mutated
+        for answer in RIGHT[exercise.name]:
+            assert agree(attempt(answer, case), want), (seed, case)
+
+
+@each_exercise
+def test_random_cases_have_unequal_sizes_and_belong_to_their_seed(exercise):
+    first, again, other = (exercise.random_cases(seed) for seed in (1, 1, 2))
+    assert all(map(same_case, first, again)) and not all(map(same_case, first, other))
+    sizes = [sum(map(np.size, case)) for case in first]
+    assert sizes == sorted(sizes) and len(first) == 8
+
+
+def same_case(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("exercise, sentence, faulty", FAULTS)
+def test_every_fault_is_named_among_random_cases_too(exercise, sentence, faulty):
+    cases = [*exercise.cases(), *exercise.random_cases(seed=7, count=2)]
+    verdict = judge(exercise, faulty, cases)
+    assert verdict.kind == "named fault"
+    assert plain(verdict.message).startswith(f"{exercise.name}: not yet. {sentence} The smallest")
+
+
+def test_there_are_hundreds_of_faults():
+    assert len(FAULTS) > 500
+
+
+def endless(*_):
+    while True:
+        with contextlib.suppress(Exception):
+            pass
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs Unix's alarm")
+def test_an_endless_loop_ends(monkeypatch):
+    exercise = CATALOGUE["softmax"]
+    monkeypatch.setattr("mha_lib.exercises.attempt.attempts.__defaults__", (0.2,))
+    verdict = judge(exercise, endless)
+    assert verdict.kind == "too slow"
+    assert "Is there a loop that does not end?" in plain(verdict.message)
+    assert "scores, shape (2,)" in verdict.message
+    outcomes = attempts(lambda x: endless() if x.ndim > 1 else x, exercise.cases(), seconds=0.2)
+    assert len(outcomes) == 2 and outcomes[0].error is None
+    assert isinstance(outcomes[1].error, TooSlow)
+    assert judge(exercise, exercise.solution).kind == "right"  # the alarm is off again
+
+
+@each_exercise
+def test_printing_in_place_of_returning_is_told(exercise, capsys):
+    verdict = judge(exercise, lambda *arguments: print(exercise.solution(*arguments)))
+    assert verdict.kind == "printed" and "return instead of print" in plain(verdict.message)
+    assert capsys.readouterr().out
+
+
+def test_exit_is_an_exception_like_others():
+    verdict = judge(CATALOGUE["softmax"], lambda scores: exit())
+    assert verdict.kind == "raised" and "SystemExit" in verdict.message
+
+
+def test_require_is_silent_or_says_why_not():
+    require("softmax", scratch.softmax)
+    require("softmax", scratch.softmax, seed=3)
+    with pytest.raises(AssertionError, match="Your columns sum to 1"):
+        require("softmax", lambda scores: scratch.softmax(scores, axis=-2), seed=3)
+
+
 @each_exercise
 def test_no_fault_agrees_with_another_or_the_solution_on_all_cases(exercise):
     cases = exercise.cases()
-    answers = [[run(faulty, case) for case in cases] for _, faulty in exercise.faults]
-    answers.append([run(exercise.solution, case) for case in cases])
+    answers = [[attempt(faulty, case) for case in cases] for _, faulty in exercise.faults]
+    answers.append([attempt(exercise.solution, case) for case in cases])
     for first, second in itertools.combinations(answers, 2):
         assert not all(agree(a, b, LOOSE) for a, b in zip(first, second))
 
@@ -418,9 +835,9 @@ def test_errors_agree_if_type_and_words_do():
         return Outcome(error=error)
 
     wide, high = np.zeros(2), np.zeros(3)
-    assert agree(run(lambda: wide + high, ()), run(lambda: high + wide, ()))
-    assert agree(run(lambda: wide + high, ()), run(lambda: wide.__iadd__(high), ()))
-    assert not agree(run(lambda: wide + high, ()), run(lambda: wide + np.zeros(4), ()))
+    assert agree(attempt(lambda: wide + high, ()), attempt(lambda: high + wide, ()))
+    assert agree(attempt(lambda: wide + high, ()), attempt(lambda: wide.__iadd__(high), ()))
+    assert not agree(attempt(lambda: wide + high, ()), attempt(lambda: wide + np.zeros(4), ()))
     assert not agree(outcome(ValueError("a")), outcome(TypeError("a")))
     assert not agree(outcome(ValueError("a")), Outcome(wide))
 
@@ -440,7 +857,7 @@ def raising_otherwise(faulty):
 @each_exercise
 def test_an_error_for_another_reason_is_not_taken_for_the_fault(exercise):
     for sentence, faulty in exercise.faults:
-        if any(run(faulty, case).error is not None for case in exercise.cases()):
+        if any(attempt(faulty, case).error is not None for case in exercise.cases()):
             message = plain(judge(exercise, raising_otherwise(faulty)).message)
             assert sentence not in message or "Besides, on another case" in message
 
@@ -449,7 +866,7 @@ def test_an_error_for_another_reason_is_not_taken_for_the_fault(exercise):
 def test_every_fault_gives_some_answer(exercise):
     """One that raises everywhere could be mistaken for another that raises for the same reason."""
     for sentence, faulty in exercise.faults:
-        answers = [run(faulty, case) for case in exercise.cases()]
+        answers = [attempt(faulty, case) for case in exercise.cases()]
         assert any(answer.error is None for answer in answers), sentence
     sentences = [sentence for sentence, _ in exercise.faults]
     assert len(set(sentences)) == len(sentences) >= 3
@@ -468,13 +885,16 @@ def ruined(exercise, ruin):
     return lambda *arguments: ruin(exercise.solution(*arguments))
 
 
-ARRAYS = [exercise for exercise in EXERCISES if exercise.name != "attention_shapes"]
+FORMS = {e.name: form(e.solution(*e.cases()[0])) for e in EXERCISES}
+ARRAYS = [e for e in EXERCISES if FORMS[e.name] in ("array", "mask")]
+COUNTS = [e for e in EXERCISES if FORMS[e.name] == "number"]
+SEVERAL = [e for e in EXERCISES if FORMS[e.name] == "several"]
 BOOLEANS = [e for e in ARRAYS if is_mask(e.solution(*e.cases()[0]))]
 NUMBERS = [exercise for exercise in ARRAYS if exercise not in BOOLEANS]
-INPUT_ARRAYS = [e for e in ARRAYS if isinstance(e.cases()[0][0], np.ndarray)]
-each_array, each_boolean, each_number, each_with_an_input_array = (
+INPUT_ARRAYS = [e for e in ARRAYS + SEVERAL if isinstance(e.cases()[0][0], np.ndarray)]
+each_array, each_boolean, each_number, each_count, each_several, each_with_an_input_array = (
     pytest.mark.parametrize("exercise", exercises, ids=lambda exercise: exercise.name)
-    for exercises in (ARRAYS, BOOLEANS, NUMBERS, INPUT_ARRAYS)
+    for exercises in (ARRAYS, BOOLEANS, NUMBERS, COUNTS, SEVERAL, INPUT_ARRAYS)
 )
 
 
@@ -500,7 +920,7 @@ def test_a_wrong_number_of_arguments_is_an_exception(exercise):
 @each_with_an_input_array
 def test_a_changed_input_is_told(exercise):
     def answer(*arguments):
-        result = np.array(exercise.solution(*arguments))
+        result = copy.deepcopy(exercise.solution(*arguments))
         arguments[0][...] = 1 - arguments[0]
         return result
 
@@ -607,6 +1027,133 @@ def test_other_answers_than_arrays():
     assert kind(lambda sizes: {"query": sizes["query"]}) == "wrong shape"
     assert kind(lambda sizes: sizes | {"query": (1, 1)}) == "different"
     assert kind(lambda sizes: sizes | {"query": None}) == "different"
+
+
+@each_count
+def test_a_count_may_be_of_any_type_that_holds_it(exercise):
+    for right in (int, float, np.int64, np.float64, np.array, Fraction):
+        assert judge(exercise, ruined(exercise, right)).kind == "right"
+
+
+@each_count
+def test_a_count_of_a_wrong_type_is_told(exercise):
+    def message(ruin):
+        verdict = judge(exercise, ruined(exercise, ruin))
+        assert verdict.kind == "wrong type"
+        return plain(verdict.message)
+
+    whole = "where a whole number is asked for"
+    assert f"returns a list, {whole}" in message(lambda x: [x])
+    assert f"returns an array of int64, {whole}" in message(lambda x: np.array([x]))
+    assert f"returns a str, {whole}" in message(str)
+    assert f"returns a bool, {whole}" in message(bool)
+
+
+@each_count
+def test_a_count_is_exact(exercise):
+    def verdict(ruin):
+        return judge(exercise, ruined(exercise, ruin))
+
+    rounded = verdict(lambda x: np.nextafter(float(x), 0))
+    assert rounded.kind == "different"
+    assert "whole number, to the last digit" in rounded.message
+    found, _, _ = rounded.message.partition("\n    ")  # an argument below may have a shape
+    assert "shape" not in found and "times what" not in found
+    for value in (np.nan, np.inf):
+        assert verdict(lambda x, value=value: x * value).kind == "not finite"
+
+
+@each_count
+def test_clues_to_counts(exercise):
+    def message(ruin):
+        return plain(judge(exercise, ruined(exercise, ruin)).message)
+
+    assert "Your number is too large." in message(lambda x: x * x + 5)
+    assert "Every number is 7/5 times what it should be" in message(lambda x: 7 * x / 5)
+    assert "Every number is 70 times what it should be" in message(lambda x: 70 * x)
+    assert "Every number is 3 too small" in message(lambda x: x - 3)
+    assert "Every number is" not in message(lambda x: x * x + 5)
+
+
+def test_large_counts_are_printed_in_groups():
+    solution = CATALOGUE["kept_bytes"].solution
+    verdict = judge(CATALOGUE["kept_bytes"], lambda *a: 10**12 if a[0] == 80 else solution(*a))
+    assert "expected: 183_" in verdict.message and "got: 1_000_000_000_000" in verdict.message
+
+
+@each_several
+def test_a_wrong_number_of_arrays_is_told(exercise):
+    count = len(exercise.solution(*exercise.cases()[0]))
+
+    def told(ruin):
+        verdict = judge(exercise, ruined(exercise, ruin))
+        return verdict.kind, plain(verdict.message)
+
+    kind, message = told(lambda x: x[:-1])
+    assert kind == "wrong shape" and f"You return {count - 1} arrays, where {count}" in message
+    kind, message = told(lambda x: x[-1])
+    assert kind == "wrong type" and f"a tuple of {count} arrays" in message
+    assert told(list)[0] == told(tuple)[0] == "right"
+    assert told(lambda x: {"all": x})[0] == "wrong type"
+
+
+@each_several
+@pytest.mark.parametrize("position", (0, 1))
+def test_which_array_is_wrong_is_told(exercise, position):
+    name = ("first", "second")[position]
+
+    def told(ruin):
+        def turn(parts):
+            return *parts[:position], ruin(parts[position]), *parts[position + 1 :]
+
+        verdict = judge(exercise, ruined(exercise, turn))
+        return verdict.kind, plain(verdict.message)
+
+    kind, message = told(lambda x: x.tolist())
+    assert kind == "wrong type" and f"The {name} array that you return is a list" in message
+    kind, message = told(lambda x: x[None, None])
+    assert kind == "wrong shape" and f"The {name} array that you return has the shape" in message
+    other = ("second", "first")[position]
+    kind, message = told(
+        lambda x: (x + 1.25) if x.dtype == float else x ^ (np.arange(x.size) % 2 == 0)
+    )
+    assert kind == "different"
+    assert f"The {name} array that you return has the right shape, but" in message
+    assert f"The {other} array that you return is right on every case" in message
+
+
+def test_clues_to_one_of_several_arrays():
+    exercise = CATALOGUE["explain"]
+
+    def message(ruin):
+        return plain(judge(exercise, ruined(exercise, ruin)).message)
+
+    said = message(lambda x: (x[0], 3 * x[1]))
+    assert "The second array that you return: every number is 3 times" in said
+    assert judge(exercise, ruined(exercise, lambda x: (x[0], x[1] * np.nan))).kind == "not finite"
+    assert "largest difference is 1.0e-06" in message(lambda x: (x[0], x[1] + 1e-6))
+
+
+def test_online_steps_over_tiles_make_attention():
+    rng = np.random.default_rng(6)
+    query, key, value = rng.normal(size=(5, 4)), rng.normal(size=(11, 4)), rng.normal(size=(11, 3))
+    mask = masks.causal(5, 11)
+    mask[:, :3] = False  # a first tile that is hidden from every query
+    scores = np.where(mask, query @ key.T / 2, -np.inf)
+    state = np.full(5, -np.inf), np.zeros(5), np.zeros((5, 3))
+    for start in range(0, 11, 3):
+        tile = slice(start, start + 3)
+        state = CATALOGUE["online_step"].solution(*state, scores[:, tile], value[tile])
+    _, total, mixed = state
+    want = scratch.scaled_dot_product_attention(query, key, value, mask)[0]
+    np.testing.assert_allclose(mixed / total[:, None], want, rtol=0, atol=1e-14)
+
+
+def test_crossover_and_layer_flops_agree():
+    """Where the exercise says they meet, the layer's FLOPs are twice its projections'."""
+    for d_model in (2, 10, 64):
+        n = CATALOGUE["crossover"].solution(d_model, False)
+        assert CATALOGUE["layer_flops"].solution(n, n, d_model, 2) == 2 * 8 * n * d_model**2
 
 
 def test_a_difference_below_four_decimals_is_told():
@@ -932,6 +1479,7 @@ def test_every_exercise_is_complete(exercise):
     names = inspect.signature(exercise.solution).parameters
     assert all(len(case) == len(names) for case in exercise.cases())
     assert exercise.task.endswith(".")
+    assert 20 < len(exercise.teaches) < 100 and exercise.teaches[-1] not in ".!?"
 
 
 def test_the_exercises_need_neither_torch_nor_matplotlib():

@@ -12,7 +12,7 @@ from mha_lib import doctor, ladder, scratch
 @pytest.mark.parametrize("num_heads", [1, 2, 4])
 def test_every_way_computes_the_same_layer(seed, num_heads):
     rungs = ladder.climb(num_heads=num_heads, seed=seed)
-    assert len(rungs) == 6 and all(rung.holds for rung in rungs), ladder.table(rungs)
+    assert len(rungs) == 7 and all(rung.holds for rung in rungs), ladder.table(rungs)
 
 
 def test_a_wrong_form_does_not_hold(monkeypatch):

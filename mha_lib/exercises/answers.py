@@ -1,22 +1,19 @@
 """When two answers are the same.
 
-An answer is an array of numbers or of booleans, or a dict of sizes such as {"query": (3, 4)}.
+An answer is an array of numbers or of booleans, a tuple of such arrays, a whole number, or a dict
+of sizes such as {"query": (3, 4)}.
 """
 
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 
+from mha_lib.exercises.attempt import Outcome
+
 TOLERANCE = {"rtol": 1e-7, "atol": 1e-9}
 LOOSE = {"rtol": 1e-4, "atol": 1e-5}  # for answers in 32 bits, and for comparing faults
-
-
-class Outcome(NamedTuple):
-    """What a function did on one case: its value or its error, and whether it changed its input."""
-
-    value: object = None
-    error: Exception | None = None
-    mutated: bool = False
+SEVERAL = (tuple, list)
 
 
 class Trial(NamedTuple):
@@ -53,9 +50,15 @@ def same(a, b, tolerance=TOLERANCE):
     False
     >>> same(np.array([True]), np.array([1]))
     False
+    >>> same(12, np.float64(12.0)), same(12, 12.000001)  # counts are exact
+    (True, False)
     """
     if isinstance(a, dict) and isinstance(b, dict):
         return sizes(a) == sizes(b)
+    if is_number(a) and is_number(b):
+        return bool(a == b)
+    if isinstance(a, SEVERAL) and isinstance(b, SEVERAL):
+        return len(a) == len(b) and all(same(x, y, tolerance) for x, y in zip(a, b))
     if not (is_array(a) and is_array(b)) or a.shape != b.shape or is_mask(a) != is_mask(b):
         return False
     if np.float32 in (a.dtype, b.dtype):
@@ -73,9 +76,33 @@ def is_mask(answer):
     return isinstance(answer, np.ndarray) and answer.dtype == bool
 
 
+def is_number(answer):
+    """True for a real number of Python or NumPy, an array without axes included; not for a boolean.
+
+    >>> [is_number(x) for x in (3, np.int64(3), np.where(True, 3, 4), True, [3])]
+    [True, True, True, False, False]
+    """
+    if isinstance(answer, np.ndarray):
+        return answer.shape == () and answer.dtype.kind in "fiu"
+    return isinstance(answer, Real) and not isinstance(answer, bool)
+
+
+def form(answer):
+    """What sort of answer it is; None if it is none that could be asked for."""
+    if is_number(answer):
+        return "number"
+    if is_array(answer):
+        return "mask" if is_mask(answer) else "array"
+    if isinstance(answer, SEVERAL):
+        return "several"
+    return "sizes" if type(answer) is dict else None
+
+
 def layout(answer):
-    """The form of an answer: an array's shape, a dict's keys."""
-    return answer.shape if is_array(answer) else sorted(map(str, answer))
+    """The layout of an answer: an array's shape, a dict's keys, how many arrays in a tuple."""
+    if form(answer) == "sizes":
+        return sorted(map(str, answer))
+    return len(answer) if form(answer) == "several" else np.shape(answer)
 
 
 def sizes(answer):

@@ -1,10 +1,14 @@
 """What can be said of wrong answers that no planted fault explains, if it holds on every case."""
 
 import inspect
+from fractions import Fraction
 
 import numpy as np
 
-from mha_lib.exercises.answers import TOLERANCE, is_array, is_mask, same
+from mha_lib.exercises import wording
+from mha_lib.exercises.answers import TOLERANCE, form, is_array, is_mask, layout, same
+
+LARGEST_DENOMINATOR = 100
 
 
 def clues(solution, trials):
@@ -15,12 +19,22 @@ def clues(solution, trials):
             "and -2, and leave those before them alone."
         )
     pairs = [(trial.answer.value, trial.solution.value) for trial in trials]
-    if not all(is_array(got) and is_array(want) for got, want in pairs):
+    if all(form(got) == form(want) == "several" for got, want in pairs):
+        yield from _about_parts(pairs)
+        return
+    if not all(form(got) in ("array", "mask", "number") for got, _ in pairs):
         return
     for position, name in enumerate(inspect.signature(solution).parameters):
         if all(same(trial.answer.value, trial.case[position]) for trial in trials):
             yield f"It is {name}, as it came in: did you throw a result away?"
             return
+    if all(form(got) == form(want) == "number" for got, want in pairs):
+        yield from _about_counts(pairs)
+    elif all(is_array(got) and is_array(want) for got, want in pairs):
+        yield from _about_arrays(pairs)
+
+
+def _about_arrays(pairs):
     masks = [is_mask(answer) for pair in pairs for answer in pair]
     if all(masks):
         yield from _about_masks(pairs)
@@ -41,6 +55,31 @@ def _only_batches_fail(trials):
         and all(trial.answer.error is not None for trial in wrong)
         and min(np.ndim(trial.case[0]) for trial in wrong) > max(axes)
     )
+
+
+def _about_parts(pairs):
+    """Which of several arrays are right on every case, and what is to be said of the others."""
+    if any(layout(got) != layout(want) for got, want in pairs):
+        return
+    for position, name in enumerate(wording.ORDINALS[: len(pairs[0][1])]):
+        part = [(got[position], want[position]) for got, want in pairs]
+        if all(same(*pair) for pair in part):
+            yield f"The {name} array that you return is right on every case."
+        elif all(is_array(got) for got, _ in part):
+            yield from (wording.part(position, clue) for clue in _about_arrays(part))
+
+
+def _about_counts(pairs):
+    """What is to be said of whole numbers that are all wrong in the same way."""
+    if not all(np.isfinite(float(got)) for got, _ in pairs):
+        return
+    factor = Fraction(float(pairs[0][0]) / pairs[0][1]).limit_denominator(LARGEST_DENOMINATOR)
+    gaps = {Fraction(float(got)) - want for got, want in pairs}
+    if factor != 1 and all(np.isclose(float(got), float(factor * want)) for got, want in pairs):
+        yield f"Every number is {factor} times what it should be."
+    elif len(gaps) == 1 and max(gaps).denominator == 1:
+        gap = int(max(gaps))
+        yield f"Every number is {abs(gap)} too {'large' if gap > 0 else 'small'}."
 
 
 def _about_masks(pairs):

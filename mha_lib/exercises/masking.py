@@ -3,7 +3,7 @@
 import numpy as np
 
 from mha_lib import scratch
-from mha_lib.exercises.draw import draw
+from mha_lib.exercises.draw import draw, unequal
 from mha_lib.exercises.faulty import bare_softmax_over, divided_again, filled, softmax_over
 from mha_lib.exercises.judge import Exercise
 from mha_lib.exercises.single_head import softmax
@@ -38,6 +38,10 @@ def _causal_mask_cases():
     return [(2, 2), (1, 3), (2, 3), (3, 5), (4, 4), (4, 2)]
 
 
+def _causal_mask_random(rng):
+    return tuple(unequal(rng, 2, lowest=1))
+
+
 def _shifted(shift):
     """A causal mask that shows ``shift`` keys more."""
     return lambda n_q, n_kv: np.tril(np.ones((n_q, n_kv), bool), n_kv - n_q + shift)
@@ -64,6 +68,7 @@ TOP_LEFT = (
 )
 
 CAUSAL_MASK = Exercise(
+    teaches="the queries are the last positions, with a cache too",
     task=(
         "Build the causal mask, boolean and of shape (n_q, n_kv): True where a query may attend. "
         "The queries are the last n_q of the n_kv positions, so query i may attend to key j if "
@@ -72,6 +77,7 @@ CAUSAL_MASK = Exercise(
     difficulty=2,
     minutes=10,
     cases=_causal_mask_cases,
+    random_case=_causal_mask_random,
     solution=causal_mask,
     faults=(
         (TOP_LEFT, _from_the_top_left()),
@@ -207,6 +213,13 @@ def _apply_mask_cases():
     ]
 
 
+def _apply_mask_random(rng):
+    batch, n_q, n_kv = unequal(rng, 3)
+    mask = rng.random((n_q, n_kv)) < 0.5
+    mask[np.arange(n_q), rng.integers(n_kv, size=n_q)] = True
+    return 3 * rng.normal(size=(batch, n_q, n_kv)), mask
+
+
 def _added(number):
     """Weights with ``number`` added to forbidden scores."""
     return lambda scores, mask: softmax(scores + np.where(mask, 0, number))
@@ -260,6 +273,7 @@ NO_MAXIMUM = (
 )
 
 APPLY_MASK = Exercise(
+    teaches="a mask hides scores, before the softmax divides",
     task=(
         "Turn scores (..., n_q, n_kv) into weights that are positive where the boolean mask is "
         "True, 0 where it is False, and sum to 1 in every row. mask broadcasts to the scores, and "
@@ -269,6 +283,7 @@ APPLY_MASK = Exercise(
     difficulty=1,
     minutes=8,
     cases=_apply_mask_cases,
+    random_case=_apply_mask_random,
     solution=apply_mask,
     faults=(
         (INVERTED, lambda scores, mask: apply_mask(scores, ~mask)),
@@ -372,6 +387,11 @@ def _padding_mask_cases():
     ]
 
 
+def _padding_mask_random(rng):
+    batch, n_kv = unequal(rng, 2)
+    return rng.integers(n_kv + 1, size=batch), n_kv, str(rng.choice(["left", "right"]))
+
+
 def _padding(change=0, right="right"):
     """A padding mask with ``change`` tokens more in each sample, padded at ``right`` as at right.
 
@@ -412,6 +432,7 @@ IGNORES_SIDE = (
 )
 
 PADDING_MASK = Exercise(
+    teaches="padding hides keys, by sample, on either side",
     task=(
         "Sample b of a batch has lengths[b] real tokens and is padded to n_kv, on the side "
         '"right" or "left". Build the boolean mask that hides the padding keys, of shape '
@@ -421,6 +442,7 @@ PADDING_MASK = Exercise(
     difficulty=1,
     minutes=8,
     cases=_padding_mask_cases,
+    random_case=_padding_mask_random,
     solution=padding_mask,
     faults=(
         (POLARITY, lambda *a: ~padding_mask(*a)),
@@ -578,6 +600,13 @@ def _masked_softmax_cases():
     ]
 
 
+def _masked_softmax_random(rng):
+    batch, n_q, n_kv = unequal(rng, 3)
+    mask = rng.random((n_q, n_kv)) < 0.5
+    mask[rng.integers(n_q)] = False
+    return 3 * rng.normal(size=(batch, n_q, n_kv)), mask
+
+
 def _zeros_if(empty, weights):
     """Weights with zeros where ``empty`` says so."""
     return np.where(empty, 0, weights)
@@ -595,6 +624,7 @@ TOO_HIGH = (
 EMPTY_UNIFORM = "Then see to rows without any allowed key: yours hold weights, and should be zeros."
 
 MASKED_SOFTMAX = Exercise(
+    teaches="a row without any allowed key is zeros, and never NaN",
     task=(
         "Turn scores (..., n_q, n_kv) into weights over the keys that the boolean mask allows, as "
         "before. mask broadcasts to the scores, and now a row may allow no key at all: its weights "
@@ -604,6 +634,7 @@ MASKED_SOFTMAX = Exercise(
     difficulty=2,
     minutes=12,
     cases=_masked_softmax_cases,
+    random_case=_masked_softmax_random,
     solution=masked_softmax,
     faults=(
         (INVERTED, lambda scores, mask: masked_softmax(scores, ~mask)),
@@ -728,6 +759,11 @@ def _to_module_head_masks_cases():
     ]
 
 
+def _to_module_head_masks_random(rng):
+    batch, n_q, n_kv, num_heads = unequal(rng, 4)
+    return rng.random((batch, n_q, n_kv)) < 0.5, num_heads
+
+
 MODULE_POLARITY = (
     "You left out the inversion: our True means 'may attend', and nn.MultiheadAttention's means "
     "'blocked'. Write ~mask."
@@ -747,6 +783,7 @@ def _head_axis(mask, num_heads):
 
 
 TO_MODULE_MASK = Exercise(
+    teaches="libraries disagree on what True means, and on the order of heads",
     task=(
         "mask is our boolean mask for a batch, (N, n_q, n_kv), where True means 'may attend'. "
         "Return the one that nn.MultiheadAttention takes for N samples of num_heads heads: "
@@ -756,6 +793,7 @@ TO_MODULE_MASK = Exercise(
     difficulty=1,
     minutes=5,
     cases=_to_module_head_masks_cases,
+    random_case=_to_module_head_masks_random,
     solution=to_module_head_masks,
     faults=(
         (MODULE_POLARITY, lambda mask, h: np.repeat(mask, h, axis=0)),
@@ -850,6 +888,10 @@ def _pack_documents_cases():
     return [(np.array(lengths),) for lengths in ([2], [1, 2], [2, 2], [3, 1, 2], [2, 4, 1, 3])]
 
 
+def _pack_documents_random(rng):
+    return (np.array(unequal(rng, int(rng.integers(2, 5)), lowest=1)),)
+
+
 def _packed(combine, document=None):
     """The mask combine(same document, key not behind its query), perhaps with other documents."""
 
@@ -902,6 +944,7 @@ def _padded_batch(lengths):
 
 
 PACK_DOCUMENTS = Exercise(
+    teaches="conditions on who may see whom are joined by &",
     task=(
         "Documents of these lengths stand one after another in a single row of n = sum(lengths) "
         "tokens. Return the boolean mask (n, n) by which every token sees the tokens of its own "
@@ -910,6 +953,7 @@ PACK_DOCUMENTS = Exercise(
     difficulty=3,
     minutes=12,
     cases=_pack_documents_cases,
+    random_case=_pack_documents_random,
     solution=pack_documents,
     faults=(
         (

@@ -3,7 +3,7 @@
 import numpy as np
 
 from mha_lib import scratch
-from mha_lib.exercises.draw import draw
+from mha_lib.exercises.draw import draw, unequal
 from mha_lib.exercises.faulty import (
     attention_scaled,
     attention_weighted,
@@ -30,6 +30,10 @@ def _softmax_cases():
         (draw(rng, 3, 4),),
         (draw(rng, 2, 3, 4),),
     ]
+
+
+def _softmax_random(rng):
+    return (3 * rng.normal(size=unequal(rng, int(rng.integers(1, 5)))),)
 
 
 def _maximum_loses_its_axis(scores):
@@ -63,6 +67,7 @@ NO_MAXIMUM = (
 ALSO_NO_MAXIMUM = "Then subtract each row's maximum before exp, or large scores will give NaN."
 
 SOFTMAX = Exercise(
+    teaches="weights are positive and sum to 1 along the keys, whatever the scores",
     task=(
         "Turn scores, with any number of axes, into weights of the same shape: positive, and "
         "summing to 1 along the last axis. Scores of 1000 or -1000 must not hurt."
@@ -70,6 +75,7 @@ SOFTMAX = Exercise(
     difficulty=1,
     minutes=8,
     cases=_softmax_cases,
+    random_case=_softmax_random,
     solution=softmax,
     faults=(
         (OVER_QUERIES, softmax_over(-2, top_axis=-2)),
@@ -206,7 +212,13 @@ def _attention_cases():
     ]
 
 
+def _attention_random(rng):
+    batch, n_q, n_kv, d_k, d_v = unequal(rng, 5)
+    return tuple(rng.normal(size=(batch, *s)) for s in ((n_q, d_k), (n_kv, d_k), (n_kv, d_v)))
+
+
 ATTENTION = Exercise(
+    teaches="one head of attention: scores, scale, softmax, mix",
     task=(
         "Compute softmax(Q K^T / sqrt(d_k)) V. query is (..., n_q, d_k), key (..., n_kv, d_k) and "
         "value (..., n_kv, d_v), leading axes are batch axes. Return the output alone, "
@@ -215,6 +227,7 @@ ATTENTION = Exercise(
     difficulty=2,
     minutes=10,
     cases=_attention_cases,
+    random_case=_attention_random,
     solution=attention,
     faults=(
         (
@@ -346,6 +359,11 @@ def _softmax_backward_cases():
     ]
 
 
+def _softmax_backward_random(rng):
+    shape = unequal(rng, 3)
+    return rng.normal(size=shape), softmax(rng.normal(size=shape))
+
+
 def _less(mean):
     """A gradient a * (g - mean(g, a)) with another mean."""
     return lambda g, a: a * (g - mean(g, a))
@@ -356,6 +374,7 @@ def _jacobian_of_a_row(weights):
 
 
 SOFTMAX_BACKWARD = Exercise(
+    teaches="raising one score lowers all the other weights of its row",
     task=(
         "weights = softmax(scores) along the last axis, and grad_weights holds the derivatives of "
         "some number with respect to the weights. Return its derivatives with respect to the "
@@ -364,6 +383,7 @@ SOFTMAX_BACKWARD = Exercise(
     difficulty=3,
     minutes=15,
     cases=_softmax_backward_cases,
+    random_case=_softmax_backward_random,
     solution=softmax_backward,
     faults=(
         (
@@ -469,12 +489,19 @@ def _additive_scores_cases():
     ]
 
 
+def _additive_scores_random(rng):
+    n_q, n_kv, d_q, d_k, d_a = unequal(rng, 5)
+    shapes = (n_q, d_q), (n_kv, d_k), (d_q, d_a), (d_k, d_a), (d_a,)
+    return tuple(rng.normal(size=shape) for shape in shapes)
+
+
 def _pairs(query, key, w_query, w_key):
     """What goes into tanh: (n_q, n_kv, d_a)."""
     return (query @ w_query)[:, None] + (key @ w_key)[None]
 
 
 ADDITIVE_SCORES = Exercise(
+    teaches="a score need not be a dot product, and broadcasting forms all pairs",
     task=(
         "Compute the scores of Bahdanau et al. (2014), v . tanh(q_i W_query + k_j W_key), for "
         "every query i and key j. query is (n_q, d_q), key (n_kv, d_k), w_query (d_q, d_a), w_key "
@@ -483,6 +510,7 @@ ADDITIVE_SCORES = Exercise(
     difficulty=2,
     minutes=10,
     cases=_additive_scores_cases,
+    random_case=_additive_scores_random,
     solution=additive_scores,
     faults=(
         (

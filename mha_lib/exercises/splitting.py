@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from mha_lib import scratch
-from mha_lib.exercises.draw import draw
+from mha_lib.exercises.draw import draw, unequal
 from mha_lib.exercises.faulty import (
     attention_scaled,
     attention_weighted,
@@ -36,6 +36,11 @@ def _split_heads_cases():
     ]
 
 
+def _split_heads_random(rng):
+    batch, n, num_heads, d = unequal(rng, 4)
+    return rng.normal(size=(batch, n, num_heads * d)), num_heads
+
+
 def _split_by_reshape(x, num_heads):
     *batch, n, width = x.shape
     return x.reshape(*batch, num_heads, n, width // num_heads)
@@ -54,6 +59,7 @@ def _split_for_a_matrix(x, num_heads):
 
 
 SPLIT_HEADS = Exercise(
+    teaches="heads are slices of the features: a reshape, and then a swap of axes",
     task=(
         "Give each head its own features: x of shape (..., n, h * d) becomes (..., h, n, d), and "
         "head i gets columns i * d to (i + 1) * d of every token. h is num_heads; leading axes "
@@ -62,6 +68,7 @@ SPLIT_HEADS = Exercise(
     difficulty=1,
     minutes=8,
     cases=_split_heads_cases,
+    random_case=_split_heads_random,
     solution=split_heads,
     faults=(
         (
@@ -123,6 +130,10 @@ def _merge_heads_cases():
     return [(split_heads(*case),) for case in _split_heads_cases()]
 
 
+def _merge_heads_random(rng):
+    return (rng.normal(size=unequal(rng, 4)),)
+
+
 def _merge_by_reshape(x):
     *batch, num_heads, n, d = x.shape
     return x.reshape(*batch, n, num_heads * d)
@@ -139,6 +150,7 @@ def _merge_along_tokens(x):
 
 
 MERGE_HEADS = Exercise(
+    teaches="merging undoes splitting, the last step first",
     task=(
         "Put the heads side by side again: x of shape (..., h, n, d) becomes (..., n, h * d), "
         "head 0 first. It undoes split_heads."
@@ -146,6 +158,7 @@ MERGE_HEADS = Exercise(
     difficulty=1,
     minutes=6,
     cases=_merge_heads_cases,
+    random_case=_merge_heads_random,
     solution=merge_heads,
     faults=(
         (
@@ -227,6 +240,14 @@ def _multi_head_cases():
         (draw(rng, 3, 5), draw(rng, 4, 5), *wide, 2),  # h * d_k and h * d_v differ from d_model
         (draw(rng, 2, 3, 5), draw(rng, 2, 4, 5), *wide, 2),
     ]
+
+
+def _multi_head_random(rng):
+    n_q, n_kv, num_heads, d_k, d_v, d_model = unequal(rng, 6)
+    widths = num_heads * d_k, num_heads * d_k, num_heads * d_v
+    w_q, w_k, w_v = (rng.normal(size=(d_model, width)) / d_model for width in widths)
+    x_q, x_kv = (rng.normal(size=(n, d_model)) for n in (n_q, n_kv))
+    return x_q, x_kv, w_q, w_k, w_v, rng.normal(size=(num_heads * d_v, d_model)), num_heads
 
 
 def _layer(*arguments, split=split_heads, attend=attention, merge=merge_heads):
@@ -316,6 +337,7 @@ def _lengths_from_queries(*arguments):
 
 
 MULTI_HEAD = Exercise(
+    teaches="the whole layer, for any sizes",
     task=(
         "Compute multi-head attention without biases: x_q (..., n_q, d_model) asks, x_kv "
         "(..., n_kv, d_model) is looked at. w_q and w_k are (d_model, h * d_k), w_v "
@@ -325,6 +347,7 @@ MULTI_HEAD = Exercise(
     difficulty=3,
     minutes=20,
     cases=_multi_head_cases,
+    random_case=_multi_head_random,
     solution=multi_head,
     faults=(
         (
@@ -526,6 +549,14 @@ def _masked_attention_cases():
     ]
 
 
+def _masked_attention_random(rng):
+    batch, n_q, n_kv, d_k, d_v = unequal(rng, 5)
+    mask = rng.random((n_q, n_kv)) < 0.6
+    mask[rng.integers(n_q)] = False
+    shapes = (n_q, d_k), (n_kv, d_k), (n_kv, d_v)
+    return *(rng.normal(size=(batch, *shape)) for shape in shapes), mask
+
+
 def _masked(weigh, scale=True):
     """Attention whose weights are weigh(scores, mask)."""
 
@@ -547,6 +578,7 @@ INVERTED = (
 )
 
 MASKED_ATTENTION = Exercise(
+    teaches="what is hidden takes no part, and nothing is made of nothing",
     task=(
         "Compute scaled dot-product attention where the boolean mask allows it. mask broadcasts to "
         "(..., n_q, n_kv), and True means 'may attend'. A query that may attend to nothing gets an "
@@ -555,6 +587,7 @@ MASKED_ATTENTION = Exercise(
     difficulty=2,
     minutes=12,
     cases=_masked_attention_cases,
+    random_case=_masked_attention_random,
     solution=masked_attention,
     faults=(
         (INVERTED, lambda q, k, v, mask: masked_attention(q, k, v, ~mask)),
@@ -679,6 +712,12 @@ def _head_contribution_cases():
     ]
 
 
+def _head_contribution_random(rng):
+    num_heads, n, d_v, d_model = unequal(rng, 4)
+    heads, w_o = rng.normal(size=(num_heads, n, d_v)), rng.normal(size=(num_heads * d_v, d_model))
+    return heads, w_o, int(rng.integers(num_heads))
+
+
 def _rows(rows):
     """Head i times the rows of w_o that rows(i, num_heads, d_v) slices out."""
 
@@ -704,6 +743,7 @@ def _columns(heads, w_o, i):
 
 
 HEAD_CONTRIBUTION = Exercise(
+    teaches="the layer's output is a sum with one term for each head",
     task=(
         "heads is (h, n, d_v), w_o is (h * d_v, d_model). Return what head i (counted from 0) "
         "adds to the layer's output, shape (n, d_model): over all heads these add up to "
@@ -712,6 +752,7 @@ HEAD_CONTRIBUTION = Exercise(
     difficulty=2,
     minutes=8,
     cases=_head_contribution_cases,
+    random_case=_head_contribution_random,
     solution=head_contribution,
     faults=(
         (

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mha_lib.exercises.draw import draw
+from mha_lib.exercises.draw import draw, unequal
 from mha_lib.exercises.judge import Exercise
 
 
@@ -22,7 +22,13 @@ def _weighted_average_cases():
     ]
 
 
+def _weighted_average_random(rng):
+    n, d = unequal(rng, 2)
+    return rng.uniform(0.5, 4, size=n), rng.normal(size=(n, d))
+
+
 WEIGHTED_AVERAGE = Exercise(
+    teaches="attention's output is an average of rows, each counted by its weight",
     task=(
         "Average the rows of values, shape (n, d), each row counted by its weight in weights, "
         "shape (n,). The weights are positive but need not sum to 1. Return shape (d,)."
@@ -30,6 +36,7 @@ WEIGHTED_AVERAGE = Exercise(
     difficulty=1,
     minutes=5,
     cases=_weighted_average_cases,
+    random_case=_weighted_average_random,
     solution=weighted_average,
     faults=(
         (
@@ -89,7 +96,12 @@ def _transpose_cases():
     ]
 
 
+def _transpose_random(rng):
+    return (rng.normal(size=unequal(rng, int(rng.integers(2, 5)))),)
+
+
 TRANSPOSE_LAST_TWO = Exercise(
+    teaches="axes counted from the end leave batch axes alone",
     task=(
         "Swap the last two axes of x and leave the others where they are: shape (..., a, b) "
         "becomes (..., b, a), for any number of leading axes."
@@ -97,6 +109,7 @@ TRANSPOSE_LAST_TWO = Exercise(
     difficulty=1,
     minutes=5,
     cases=_transpose_cases,
+    random_case=_transpose_random,
     solution=transpose_last_two,
     faults=(
         (
@@ -157,12 +170,18 @@ def _attention_shapes_cases():
     return [(2, 3, 8, 2), (3, 5, 8, 2), (7, 2, 30, 5), (4, 6, 9, 1)]
 
 
+def _attention_shapes_random(rng):
+    n_q, n_kv, d_k, num_heads = unequal(rng, 4)
+    return n_q, n_kv, d_k * num_heads, num_heads
+
+
 def _shapes(change):
     """A fault that has some of the shapes wrong: those that ``change`` returns."""
     return lambda *sizes: attention_shapes(*sizes) | change(*sizes)
 
 
 ATTENTION_SHAPES = Exercise(
+    teaches="every array of a layer has a shape that can be said in advance",
     task=(
         'Return a dict of shapes, each a tuple, with the keys "query", "key", "value", "weights" '
         '(these of ONE head) and "output" (of the whole layer), for n_q queries, n_kv keys and '
@@ -172,6 +191,7 @@ ATTENTION_SHAPES = Exercise(
     difficulty=2,
     minutes=8,
     cases=_attention_shapes_cases,
+    random_case=_attention_shapes_random,
     solution=attention_shapes,
     faults=(
         (

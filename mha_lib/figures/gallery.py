@@ -7,7 +7,16 @@ import numpy as np
 
 from mha_lib import masks
 from mha_lib.experiments import influence, spread_and_largest
-from mha_lib.figures import masking, single_head, splitting, start_here, worked_example
+from mha_lib.figures import (
+    from_records,
+    from_tasks,
+    masking,
+    single_head,
+    splitting,
+    start_here,
+    tiles,
+    worked_example,
+)
 from mha_lib.scratch import (
     Projections,
     multi_head_attention,
@@ -163,6 +172,24 @@ DRAWINGS = {
     "04_influence": leak,
     "04_masks": mask_gallery,
     "04_weights": weight_gallery,
+    "05_shares": from_records.shares,
+    "05_heads": from_records.heads,
+    "05_time": from_records.time,
+    "05_tiles": tiles.walk,
+    "05_memory": from_records.memory,
+    "05_roofline": from_records.roofline,
+    "06_corners": from_tasks.corners,
+    "06_descent": from_tasks.descent,
+    "06_staircase": from_tasks.staircase,
+    "06_radon": from_tasks.radon,
+    "06_circle": from_tasks.circle,
+    "06_duel": from_tasks.duel,
+    "06_valley": from_tasks.valley,
+    "06_u_shape": from_tasks.u_shape,
+    "06_picks": from_tasks.picks,
+    "07_roofline": from_records.decode_roofline,
+    "07_memory": from_records.caches,
+    "07_time": from_records.decode_time,
 }
 
 

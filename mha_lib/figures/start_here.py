@@ -15,7 +15,7 @@ CHAPTERS = {
     "06": ("expressiveness", 4, 2, ("03",)),
     "07": ("key-value\ncache", 4, 1, ("04", "05")),
 }
-WRITTEN = ("00", "01", "02", "03", "04")
+WRITTEN = ("00", "01", "02", "03", "04", "05", "06", "07")
 WIDTH, HEIGHT, STEP_X, STEP_Y = 1.62, 0.74, 2.05, 1.12
 
 

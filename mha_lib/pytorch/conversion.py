@@ -109,6 +109,36 @@ def to_projections(layer):
     return Projections(*matrices, *(array(b) for b in (*biases, layer.w_o.bias)))
 
 
+def pool_heads(layer, num_kv_heads):
+    """A layer with fewer key-value heads, each the mean of those that it stands for.
+
+    Heads next to each other are pooled. The result is another function, meant to be trained a
+    little more. Source: Ainslie et al. 2023, "GQA", section 2.1.
+    Raises ValueError unless ``num_kv_heads`` divides the layer's own.
+
+    >>> pool_heads(MultiHeadAttention(8, 4), num_kv_heads=2).w_qkv
+    Linear(in_features=8, out_features=16, bias=True)
+    """
+    validate.instance("layer", layer, MultiHeadAttention)
+    validate.positive_integer("num_kv_heads", num_kv_heads)
+    if layer.num_kv_heads % num_kv_heads:
+        raise ValueError(
+            f"num_kv_heads must divide the layer's num_kv_heads = {layer.num_kv_heads}, "
+            f"got {num_kv_heads}"
+        )
+    return _with_kv_heads(layer, num_kv_heads, lambda x: x.unflatten(0, (num_kv_heads, -1)).mean(1))
+
+
+def unshare_heads(layer):
+    """The same function without sharing: every query head has a copy of its key-value head.
+
+    >>> unshare_heads(MultiHeadAttention(8, 4, num_kv_heads=2)).w_qkv
+    Linear(in_features=8, out_features=24, bias=True)
+    """
+    validate.instance("layer", layer, MultiHeadAttention)
+    return _with_kv_heads(layer, layer.num_heads, _repeat(layer))
+
+
 def array(tensor):
     """A tensor's numbers as a NumPy array of its own.
 
@@ -118,15 +148,43 @@ def array(tensor):
     return tensor.detach().cpu().numpy().copy()
 
 
+def _with_kv_heads(layer, num_kv_heads, change):
+    """A layer whose key and value heads, (heads, d, ...), are those of ``layer`` changed."""
+    weight, bias = layer.w_qkv.weight, layer.w_qkv.bias
+    new = MultiHeadAttention(
+        layer.d_model,
+        layer.num_heads,
+        num_kv_heads=num_kv_heads,
+        d_k=layer.d_k,
+        d_v=layer.d_v,
+        use_bias=bias is not None,
+        dropout=layer.dropout,
+        device=weight.device,
+        dtype=weight.dtype,
+    )
+    pairs = [(new.w_o.weight, layer.w_o.weight), (new.w_o.bias, layer.w_o.bias)]
+    pairs += [(new.w_qkv.weight, torch.cat(_change_kv_heads(layer, weight, change)))]
+    if bias is not None:
+        pairs += [(new.w_qkv.bias, torch.cat(_change_kv_heads(layer, bias, change)))]
+    _copy(*pairs)
+    return new.train(layer.training)
+
+
+def _change_kv_heads(layer, stacked, change):
+    """Rows of query, key and value, those of key and value changed as (heads, d, ...)."""
+    q, k, v = stacked.split(layer.widths)
+    k, v = (change(x.unflatten(0, (layer.num_kv_heads, -1))).flatten(0, 1) for x in (k, v))
+    return q, k, v
+
+
 def _per_query_head(layer, stacked):
     """Rows of query, key and value, those of a shared key-value head once for each of its heads."""
-    q, k, v = stacked.split(layer.widths)
+    return _change_kv_heads(layer, stacked, _repeat(layer))
+
+
+def _repeat(layer):
     group = layer.num_heads // layer.num_kv_heads
-    k, v = (
-        x.unflatten(0, (layer.num_kv_heads, -1)).repeat_interleave(group, dim=0).flatten(0, 1)
-        for x in (k, v)
-    )
-    return q, k, v
+    return lambda x: x.repeat_interleave(group, dim=0)
 
 
 def _outputs(layer, module):

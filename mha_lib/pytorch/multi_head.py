@@ -10,6 +10,8 @@ from torch import nn
 
 from mha_lib import masks, validate
 from mha_lib.pytorch.attention import attend, check_bias, is_ordinary, without_idle_rows
+from mha_lib.pytorch.cache import KeyValueCache, cached_attention, without_padding
+from mha_lib.pytorch.grouped import repeat_heads
 
 
 class MultiHeadAttention(nn.Module):
@@ -78,6 +80,8 @@ class MultiHeadAttention(nn.Module):
         causal=False,
         scale=None,
         need_weights=False,
+        cache=None,
+        lengths=None,
     ):
         """Attend from query (..., n_q, d_model) to key and value (..., n_kv, d_model).
 
@@ -85,13 +89,23 @@ class MultiHeadAttention(nn.Module):
         ``mask`` and ``bias`` fit (..., n_q, n_kv), or (..., num_heads, n_q, n_kv) for each head.
         Returns the output (..., n_q, d_model) and, if asked for, the weights
         (..., num_heads, n_q, n_kv) before dropout, else None. Asking does not change the output.
+
+        With a ``cache``, query holds the next n_q tokens: their keys and values are added to it and
+        all that it keeps is attended to, so that n_kv = cache.n_kv(n_q). ``lengths`` then says how
+        many of each sample's n_q tokens are real; those after them are neither kept nor answered.
+        With the cache that ``remember`` fills it is cross-attention. key and value are left out.
         """
+        if cache is not None or lengths is not None:
+            _check_cache(cache, key, value, lengths)
+            options = {"causal": causal, "scale": scale, "need_weights": need_weights}
+            return self._with_cache(query, cache, mask, bias, lengths, **options)
         key = query if key is None else key
         value = key if value is None else value
         validate.flag("causal", causal)
         validate.flag("need_weights", need_weights)
         validate.scale(scale)
-        self._check_inputs(query, key, value, mask, bias)
+        _check_features(query, key, value, self.w_qkv.weight)
+        self._check_scores(query, key.shape[-2], mask, bias)
         projected = self._project(query, key, value)
         ordinary = is_ordinary(*projected)
         if not ordinary:
@@ -111,6 +125,58 @@ class MultiHeadAttention(nn.Module):
         w_o = self.w_o
         return F.linear(heads.transpose(-3, -2).flatten(-2), w_o.weight, w_o.bias), weights
 
+    def remember(self, memory, value=None):
+        """A cache filled once with a memory (..., n_kv, d_model), for cross-attention to read.
+
+        >>> layer, query, memory = MultiHeadAttention(8, 2), torch.ones(2, 8), torch.ones(5, 8)
+        >>> once = layer.remember(memory)
+        >>> torch.equal(layer(query, cache=once)[0], layer(query, memory)[0])
+        True
+        """
+        value = memory if value is None else value
+        _check_features(memory, memory, value, self.w_qkv.weight)
+        cache = KeyValueCache()
+        cache.append(self._project_one(1, memory), self._project_one(2, value))
+        cache.frozen = True
+        return cache
+
+    def _with_cache(self, query, cache, mask, bias, lengths, *, causal, scale, need_weights):
+        """forward with keys and values from a cache, after those of the new tokens went into it."""
+        validate.flag("causal", causal)
+        validate.flag("need_weights", need_weights)
+        validate.scale(scale)
+        _check_features(query, query, query, self.w_qkv.weight)
+        if lengths is not None:
+            query = without_padding(query, lengths)
+        self._check_scores(query, cache.n_kv(query.shape[-2], lengths), mask, bias)
+        heads, weights = cached_attention(
+            *self._project_for(cache, query),
+            cache,
+            masks.with_head_axis(mask, query.ndim - 2),
+            masks.with_head_axis(bias, query.ndim - 2),
+            lengths=lengths,
+            causal=causal,
+            scale=scale,
+            dropout_p=self.dropout if self.training else 0.0,
+            need_weights=need_weights,
+        )
+        w_o = self.w_o
+        return F.linear(heads.transpose(-3, -2).flatten(-2), w_o.weight, w_o.bias), weights
+
+    def _project_for(self, cache, query):
+        if cache.frozen:
+            return self._project_one(0, query), None, None
+        return self._grouped_heads(self._project(query, query, query))
+
+    def _project_one(self, part, x):
+        """The queries (part 0), keys (1) or values (2) of x alone, (..., heads, n, d)."""
+        heads = (self.num_heads, self.num_kv_heads, self.num_kv_heads)[part]
+        weight, bias = (
+            None if stacked is None else stacked.split(self.widths)[part]
+            for stacked in (self.w_qkv.weight, self.w_qkv.bias)
+        )
+        return _split(F.linear(x, weight, bias), heads, self.widths[part] // heads)
+
     def project(self, query, key, value):
         """Queries, keys and values of all heads, each (..., num_heads, n, d)."""
         return self._heads(self._project(query, key, value))
@@ -126,20 +192,26 @@ class MultiHeadAttention(nn.Module):
 
     def _heads(self, projected):
         """Split what _project gives into heads, and repeat shared ones."""
-        q, k, v = projected if len(projected) == 3 else projected[0].split(self.widths, dim=-1)
+        q, k, v = self._grouped_heads(projected)
+        group = self.num_heads // self.num_kv_heads  # query head i reads head i // group
+        if group > 1:
+            k, v = repeat_heads(k, group), repeat_heads(v, group)
+        return q, k, v
+
+    def _grouped_heads(self, projected):
+        """Split what _project gives into heads."""
+        q, k, v = (
+            projected if len(projected) == 3 else projected[0].split_with_sizes(self.widths, -1)
+        )
         q = _split(q, self.num_heads, self.d_k)  # (..., num_heads, n_q, d_k)
         k = _split(k, self.num_kv_heads, self.d_k)  # (..., num_kv_heads, n_kv, d_k)
         v = _split(v, self.num_kv_heads, self.d_v)  # (..., num_kv_heads, n_kv, d_v)
-        group = self.num_heads // self.num_kv_heads  # query head i reads head i // group
-        if group > 1:
-            k, v = (x.repeat_interleave(group, dim=-3) for x in (k, v))
         return q, k, v
 
-    def _check_inputs(self, query, key, value, mask, bias):
-        _check_features(query, key, value, self.w_qkv.weight)
+    def _check_scores(self, query, n_kv, mask, bias):
         if mask is None and bias is None:
             return
-        batch, sizes = query.shape[:-2], (self.num_heads, query.shape[-2], key.shape[-2])
+        batch, sizes = query.shape[:-2], (self.num_heads, query.shape[-2], n_kv)
         if mask is not None:
             masks.check(mask, masks.scores_shape(mask, batch, *sizes), torch.Tensor)
         if bias is not None:
@@ -166,6 +238,20 @@ def _check_features(query, key, value, weight):
                 f"{name} must be d_model = {weight.shape[1]} wide, "
                 f"got {x.shape[-1]} in shape {tuple(x.shape)}"
             )
+
+
+def _check_cache(cache, key, value, lengths):
+    """Refuse what makes no sense with a cache, and lengths without one."""
+    if cache is None:
+        raise TypeError("lengths must come with a cache: without one, pass a mask of padding")
+    validate.instance("cache", cache, KeyValueCache)
+    if key is not None or value is not None:
+        raise TypeError(
+            "key and value must be left out with a cache: it holds those of the tokens so far, "
+            "and layer.remember(memory) makes one for cross-attention"
+        )
+    if cache.frozen and lengths is not None:
+        raise TypeError("lengths must be left out with a frozen cache, which takes no tokens")
 
 
 def _split(x, num_heads, d):

@@ -38,7 +38,7 @@ def scaled_dot_product_attention(
     >>> weights.round(3)
     array([[0.198, 0.401, 0.401]])
     """
-    allowed, scale = _arguments(query, key, value, mask, bias, causal, scale)
+    allowed, scale = arguments(query, key, value, mask, bias, causal, scale)
     q, k, v, spoiled = _set_aside_nonfinite(query, key, value, allowed)
     scores = q @ k.swapaxes(-1, -2)  # (..., n_q, n_kv)
     scores *= scale
@@ -62,7 +62,7 @@ def scaled_dot_product_attention_backward(
     array([[0.5],
            [0.5]])
     """
-    allowed, scale = _arguments(query, key, value, mask, bias, causal, scale)
+    allowed, scale = arguments(query, key, value, mask, bias, causal, scale)
     validate.gradient(grad_output, query, value.shape[-1])
     grad, q, k, v = (widen(a) for a in (grad_output, query, key, value))
     wide_bias = None if bias is None else widen(bias)
@@ -102,7 +102,7 @@ def widen(array):
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
-def _arguments(query, key, value, mask, bias, causal, scale):
+def arguments(query, key, value, mask, bias, causal, scale):
     """Check everything; the positions that may be attended to (None = all) and the scale."""
     validate.floats(np.ndarray, query=query, key=key, value=value)
     validate.attention_inputs(query, key, value)

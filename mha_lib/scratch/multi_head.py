@@ -18,6 +18,7 @@ from mha_lib.scratch.attention import (
     widen,
 )
 from mha_lib.scratch.heads import merge_heads, split_heads
+from mha_lib.scratch.online import online_attention, online_attention_backward
 from mha_lib.scratch.projections import Projections
 
 
@@ -133,25 +134,65 @@ def multi_head_attention_backward(
     >>> multi_head_attention_backward(np.ones((4, 4)), x, x, x, p, num_heads=2).query.shape
     (4, 4)
     """
+    _, backward = layer_around(
+        plain_core,
+        query,
+        key,
+        value,
+        projections,
+        num_heads,
+        mask,
+        bias,
+        causal=causal,
+        scale=scale,
+    )
+    return backward(grad_output)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def layer_around(core, query, key, value, projections, num_heads, mask=None, bias=None, **options):
+    """The layer's output, and a function from the output's gradient to MultiHeadGradients.
+
+    ``core`` is plain_core or tiled_core, which make the same pair inside the heads.
+    """
     shared_mask, shared_bias = _arguments(query, key, value, projections, num_heads, mask, bias)
-    validate.gradient(grad_output, query, projections.w_o.shape[1])
-    p, options = projections, {"causal": causal, "scale": scale}
+    p = projections
     q = split_heads(affine(query, p.w_q, p.b_q), num_heads)  # (..., h, n_q, d_k)
     k = split_heads(affine(key, p.w_k, p.b_k), num_heads)  # (..., h, n_kv, d_k)
     v = split_heads(affine(value, p.w_v, p.b_v), num_heads)  # (..., h, n_kv, d_v)
-    heads, _ = scaled_dot_product_attention(q, k, v, shared_mask, shared_bias, **options)
-    grad_concat, w_o, b_o = affine_backward(grad_output, merge_heads(heads), p.w_o, p.b_o)
-    grad_heads = split_heads(grad_concat, num_heads)  # (..., h, n_q, d_v)
-    grads = scaled_dot_product_attention_backward(
-        grad_heads, q, k, v, shared_mask, shared_bias, **options
+    heads, core_backward = core(q, k, v, shared_mask, shared_bias, **options)
+    concat = merge_heads(heads)  # (..., n_q, h * d_v)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def backward(grad_output):
+        validate.gradient(grad_output, query, p.w_o.shape[1])
+        grad_concat, w_o, b_o = affine_backward(grad_output, concat, p.w_o, p.b_o)
+        grads = core_backward(split_heads(grad_concat, num_heads))
+        grad_query, w_q, b_q = affine_backward(merge_heads(grads.query), query, p.w_q, p.b_q)
+        grad_key, w_k, b_k = affine_backward(merge_heads(grads.key), key, p.w_k, p.b_k)
+        grad_value, w_v, b_v = affine_backward(merge_heads(grads.value), value, p.w_v, p.b_v)
+        grad_bias = None if bias is None else grads.bias.reshape(bias.shape)
+        learned = _narrow(query.dtype, w_q, w_k, w_v, w_o, b_q, b_k, b_v, b_o)
+        inputs = _narrow(query.dtype, grad_query, grad_key, grad_value)
+        return MultiHeadGradients(*inputs, Projections(*learned), *_narrow(query.dtype, grad_bias))
+
+    return *_narrow(query.dtype, affine(concat, p.w_o, p.b_o)), backward
+
+
+def plain_core(q, k, v, mask, bias, **options):
+    """All scores at once: the heads' outputs, and a function from their gradient to the inputs'."""
+    heads, _ = scaled_dot_product_attention(q, k, v, mask, bias, **options)
+    return heads, lambda grad: scaled_dot_product_attention_backward(
+        grad, q, k, v, mask, bias, **options
     )
-    grad_query, w_q, b_q = affine_backward(merge_heads(grads.query), query, p.w_q, p.b_q)
-    grad_key, w_k, b_k = affine_backward(merge_heads(grads.key), key, p.w_k, p.b_k)
-    grad_value, w_v, b_v = affine_backward(merge_heads(grads.value), value, p.w_v, p.b_v)
-    grad_bias = None if bias is None else grads.bias.reshape(bias.shape)
-    learned = _narrow(query.dtype, w_q, w_k, w_v, w_o, b_q, b_k, b_v, b_o)
-    inputs = _narrow(query.dtype, grad_query, grad_key, grad_value)
-    return MultiHeadGradients(*inputs, Projections(*learned), *_narrow(query.dtype, grad_bias))
+
+
+def tiled_core(q, k, v, mask, bias, **options):
+    """The same, a tile of scores at a time."""
+    saved = online_attention(q, k, v, mask, bias, **options)
+    return saved[0], lambda grad: online_attention_backward(
+        grad, q, k, v, *saved, mask, bias, **options
+    )
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -8,7 +8,6 @@ import statistics
 import time
 from typing import NamedTuple
 
-import torch
 from tqdm import tqdm
 
 from mha_lib import validate
@@ -24,7 +23,7 @@ class Timing(NamedTuple):
     ratio: float
 
 
-def compare(contenders, rounds=9, label=""):
+def compare(contenders, rounds=9, label="", device="cpu"):
     """Time functions without arguments, given by name, against the first of them.
 
     Each round runs every contender once: a pause, an untimed call, a timed one.
@@ -38,7 +37,7 @@ def compare(contenders, rounds=9, label=""):
     samples = {name: [] for name in contenders}
     for _ in tqdm(range(rounds), desc=label, leave=False, disable=not label):
         for name, function in contenders.items():
-            samples[name].append(_time_once(function))
+            samples[name].append(sample(function, device))
     first = next(iter(samples.values()))
     return [
         Timing(name, statistics.median(taken), _median_ratio(taken, first))
@@ -55,20 +54,39 @@ def table(timings):
     return "\n".join(f"{t.name:34} {t.seconds * 1e3:7.2f} ms {t.ratio:6.2f}" for t in timings)
 
 
-def _time_once(function):
+def sample(function, device="cpu", warm_up=True):
+    """Seconds of one call, after an untimed one if ``warm_up``."""
+    if device == "cuda":
+        return _sample_on_cuda(function, warm_up)
     time.sleep(PAUSE)
-    function()
-    _wait()
+    if warm_up:
+        function()
+    return once(function)
+
+
+def once(function, device="cpu"):
+    """Seconds of one call by the wall clock: all that a caller waits for, compiling included."""
     start = time.perf_counter()
     function()
-    _wait()
-    return time.perf_counter() - start
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()  # on a GPU a call returns before the work is done
+    return round(time.perf_counter() - start, 9)
 
 
-def _wait():
-    """On a GPU a call returns before the work is done."""
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+def _sample_on_cuda(function, warm_up):
+    """By the GPU's own clock; the untimed call keeps it busy while the timed one is sent."""
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    if warm_up:
+        function()
+    start.record()
+    function()
+    end.record()
+    torch.cuda.synchronize()
+    return round(start.elapsed_time(end) / 1e3, 9)
 
 
 def _median_ratio(taken, first):

@@ -1,0 +1,1 @@
+"""Real trained models, read from installed packages with this library's own code."""
