@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from mha_lib.assignments import cli as assignments
 from mha_lib.measure import cli as measure
 from mha_lib.models import cli as models
 
@@ -24,6 +25,7 @@ def _parser():
     figures.set_defaults(run=_figures)
     measure.add(commands)
     models.add(commands)
+    assignments.add(commands)
     notebooks = commands.add_parser("notebooks", help="run chapters afresh and keep their outputs")
     notebooks.add_argument("paths", type=Path, nargs="*", help="all chapters if none is named")
     notebooks.set_defaults(run=_notebooks)

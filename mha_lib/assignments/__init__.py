@@ -1,0 +1,1 @@
+"""Problem sets made from the exercises: build what students get, grade what they hand in."""
