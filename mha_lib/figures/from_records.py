@@ -66,10 +66,11 @@ def roofline():
 def decode_roofline():
     """Chapter 7: what a step reads, under the roof of a GPU."""
     gpu, intensities = cost.DEVICES["H100 SXM"], {}
-    for batch in (1, 64):
-        intensities[f"weights, batch {batch}"] = cost.weight_intensity(batch)
-    for kv, name in ((64, "cache, 64 heads"), (8, "8 shared by 64"), (1, "1 shared by 64")):
-        intensities[name] = cost.cache_intensity(cost.LayerShape(8192, 64, num_kv_heads=kv))
+    intensities["weights, batch 16"] = cost.weight_intensity(16)
+    intensities["weights at batch 1, and cache"] = cost.weight_intensity(1)
+    for kv in (8, 1):
+        shape = cost.LayerShape(8192, 64, num_kv_heads=kv)
+        intensities[f"cache, {kv} shared by 64"] = cost.cache_intensity(shape)
     roof = {name: (i, cost.attainable(gpu, "bfloat16", i)) for name, i in intensities.items()}
     panel = complexity.Panel("decoding on an H100", gpu, "bfloat16", roof, measured=False)
     return complexity.roofline([panel])
@@ -77,11 +78,11 @@ def decode_roofline():
 
 def caches():
     """Chapter 7: how the caches of many sequences fill a device."""
-    parameters = {"LLaMA-2 7B": 6.7e9, "LLaMA-3 8B": 8.0e9, "LLaMA-2 70B": 69e9}  # by the papers
+    parameters = {"LLaMA-2 7B": 6.738e9, "LLaMA-3 8B": 8.030e9, "LLaMA-2 70B": 68.977e9}
     weights = {name: 2 * number for name, number in parameters.items()}
-    cache = {name: cost.cache_bytes(cost.MODELS[name], 8192) for name in parameters}
+    cache = {name: cost.cache_bytes(cost.MODELS[name], 4096) for name in parameters}
     devices = {name: cost.DEVICES[f"{name} SXM"].memory for name in ("H100", "H200")}
-    return decoding.memory(devices, list(parameters), 8192, cache, weights)
+    return decoding.memory(devices, list(parameters), 4096, cache, weights)
 
 
 def decode_time():
