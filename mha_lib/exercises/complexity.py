@@ -108,7 +108,7 @@ ADDITIONS = (
     "the task follows, is 2 FLOPs for each multiply-add, the first as well."
 )
 SOFTMAX = (
-    "You counted the softmax as well, {} operations a weight. That is work, but it is no matrix "
+    "You counted the softmax as well, {} operations a weight{}. That is work, but it is no matrix "
     "product, and these alone are asked for."
 )
 BIASES = "You added biases. This layer has none."
@@ -159,7 +159,7 @@ LAYER_FLOPS = Exercise(
         *_layer_flops_faults(),
         (ADDITIONS, _with_additions),
         *(
-            (SOFTMAX.format(f"{n}{', less 2 a row' * (sums > 0)},"), _softmax_too(n, sums))
+            (SOFTMAX.format(n, " less 2 a row" * (sums > 0)), _softmax_too(n, sums))
             for n in (1, 3, 4, 5, 6, 7)
             for sums in ((0, 2) if n >= 5 else (0,))
         ),
@@ -267,9 +267,25 @@ def _meeting(share, counting):
     return faulty
 
 
+def _crossover_with_softmax(each):
+    """The crossover if each weight of a single head cost so many operations more."""
+
+    def faulty(d_model, causal):
+        projections, pair = 8 * d_model**2, 4 * d_model + each  # FLOPs over n, and of a pair
+        return -(-2 * projections // pair) - 1 if causal else -(-projections // pair)
+
+    return faulty
+
+
 def _crossover_faults():
     for m, c in _one_or_two(MEETING, COUNTING):
         yield _joined(m, c), _meeting(MEETING[m], COUNTING[c])
+    for each in (3, 4, 5):  # fewer move the crossover too little to be seen
+        yield (
+            f"You counted the softmax as well, {each} operations a weight. Compared are the "
+            "matrix products alone: scores and weighted values with the four projections.",
+            _crossover_with_softmax(each),
+        )
 
 
 CROSSOVER = Exercise(
@@ -444,11 +460,21 @@ def _kept(kept, instead, scale=lambda layers, b: 1):
     return faulty
 
 
+def _log_sum_exps_of_4_bytes(layers, d_model, num_heads, num_kv_heads, n, each, tiled):
+    kept = kept_bytes(layers, d_model, num_heads, num_kv_heads, n, each, tiled)
+    return kept + (layers * num_heads * n * (4 - each) if tiled else 0)
+
+
 def _kept_faults():
     for k, i in _one_or_two(KEPT, INSTEAD):
         yield _joined(k, i), _kept(KEPT[k], INSTEAD[i])
     for sentence, scale in SCALES.items():
         yield sentence, _kept(KEPT[""], INSTEAD[""], scale)
+    yield (
+        "You gave each log-sum-exp 4 bytes, whatever bytes_per_number is. Kernels often do that, "
+        "but here every number takes bytes_per_number bytes, the log-sum-exps too.",
+        _log_sum_exps_of_4_bytes,
+    )
 
 
 KEPT_BYTES = Exercise(
@@ -849,6 +875,10 @@ SHARE = {
     ),
     "Your share is what is lost, 1 - predicted / measured. Asked for is what was reached.": (
         lambda f, b, s, peak, bandwidth: 1 - np.maximum(f / peak, b / bandwidth) / s
+    ),
+    "You divided by min(peak, bandwidth), and these are GFLOP/s and GB/s. The speed that the "
+    "bandwidth allows is bandwidth * flops / bytes_moved: take the smaller of that and peak.": (
+        lambda f, b, s, peak, bandwidth: f / s / min(peak, bandwidth)
     ),
 }
 

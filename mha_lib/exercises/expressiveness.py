@@ -142,9 +142,23 @@ def _copied(weights):
     return lambda bits, beta: bits @ weights(bits.shape[1], beta).T
 
 
-def _two_token_weights(k, beta):
-    own, other = 1 / (1 + np.exp(-2 * beta)), 1 / (1 + np.exp(2 * beta))
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _two_token_weights(k, gap):
+    """The weights of two tokens whose scores differ by gap, given to k."""
+    own, other = _sigmoid(gap), _sigmoid(-gap)
     return other + (own - other) * np.eye(k)
+
+
+def _rest_shared(k, gap):
+    """A weight of sigmoid(gap), and what is left in equal shares for the other tokens."""
+    own, other = _sigmoid(gap), _sigmoid(-gap) / (k - 1)
+    return other + (own - other) * np.eye(k)
+
+
+GAP = "You took sigmoid(beta) for a weight. The scores are beta and -beta, so the gap is 2 * beta"
 
 
 COPY_BITS = Exercise(
@@ -193,7 +207,21 @@ COPY_BITS = Exercise(
         (
             "You used the formula for two tokens, 1 / (1 + exp(-2 * beta)). With k tokens there "
             "are k - 1 others that take part in the sum.",
+            _copied(lambda k, beta: _two_token_weights(k, 2 * beta)),
+        ),
+        (
+            "You gave a head's own token sigmoid(2 * beta), and shared out the rest. That is right "
+            "for two tokens; with k there are k - 1 others that take part in the sum.",
+            _copied(lambda k, beta: _rest_shared(k, 2 * beta)),
+        ),
+        (
+            f"{GAP}, and with k tokens there are k - 1 others that take part in the sum.",
             _copied(_two_token_weights),
+        ),
+        (
+            f"{GAP}. And sharing out the rest is right for two tokens; with k there are k - 1 "
+            "others that take part in the sum.",
+            _copied(_rest_shared),
         ),
         (
             "Your slots stand in reverse: head i looks at token i, and writes slot i.",
@@ -211,8 +239,9 @@ COPY_BITS = Exercise(
             _copied(lambda k, beta: bare_softmax_over(-1)(beta * (2 * np.eye(k) - 1))),
         ),
         (
-            "Your softmax ran over all scores at once, so the weights of one head do not sum to 1. "
-            "Each row is a softmax of its own.",
+            "Your softmax ran over all scores at once, so the weights of one head do not sum to 1, "
+            "or you took a mean where the weights already sum to 1. Each row is a softmax of its "
+            "own, and the bits mixed by it are a sum.",
             _copied(lambda k, beta: softmax(beta * (2 * np.eye(k) - 1)) / k),
         ),
         (
@@ -277,6 +306,17 @@ def _variances(targets):
 def _second_moments(targets):
     return np.linalg.eigvalsh(targets.T @ targets / len(targets))[::-1]
 
+
+def _variances_of_rows(bias):
+    """The eigenvalues of np.cov without its transpose: the inputs taken for features."""
+    return lambda targets: np.linalg.eigvalsh(np.cov(targets, bias=bias))[::-1].clip(0)
+
+
+ROWS = (
+    "You gave np.cov the targets as they are. It takes rows for features, and here they are "
+    "inputs: np.cov(targets.T, bias=True)."
+)
+ALL_VARIANCES_1 = "That holds only when all variances are 1: add up eigenvalues of the covariance."
 
 SUBSPACE_BOUNDS = Exercise(
     teaches="the theorem of the bottleneck, for any targets and any number of heads",
@@ -363,6 +403,19 @@ SUBSPACE_BOUNDS = Exercise(
             "You returned the next eigenvalue alone. All the directions beyond are lost: add up.",
             _bounds(_variances, lambda s, g, span: s[g * span : g * span + 1].sum()),
         ),
+        (ROWS, _bounds(_variances_of_rows(bias=True))),
+        (
+            f"{ROWS} And without bias=True it divides by one less than there are.",
+            _bounds(_variances_of_rows(bias=False)),
+        ),
+        (
+            f"You returned D - g * span. {ALL_VARIANCES_1}",
+            _bounds(_variances, lambda s, g, span: len(s) - g * span),
+        ),
+        (
+            f"You returned 1 - g * span / D. {ALL_VARIANCES_1} And they are not divided by D.",
+            _bounds(_variances, lambda s, g, span: 1 - g * span / len(s)),
+        ),
     ),
     hints=(
         "What part of the targets' variance lies outside the best affine space of p dimensions? "
@@ -433,6 +486,11 @@ PLATEAUS = Exercise(
             lambda k, heads: (1 - 1 / k) ** heads,
         ),
         (
+            "You let each head halve the loss. One head does that for two bits, and a second one "
+            "ends it: each head takes one bit of k, the same share 1/k of the whole.",
+            lambda k, heads: 0.5**heads,
+        ),
+        (
             "You counted one head too few. The first brings a bit already: its loss is 1 - 1/k.",
             lambda k, heads: np.maximum(0, 1 - (heads - 1) / k),
         ),
@@ -498,6 +556,12 @@ def _centred(scores, axis=-1):
     return scores - scores.mean(axis=axis, keepdims=True)
 
 
+EXPERTS = (
+    "You averaged the logarithms, that is, the two heads' scores, or took the logarithm of "
+    "sqrt(first * second), which is the same. The softmax of that is the product of experts, not "
+    "the average"
+)
+
 SOFTMAX_OF_AVERAGE = Exercise(
     teaches="a counterexample: every positive row of weights is a softmax, averages too",
     task=(
@@ -513,10 +577,18 @@ SOFTMAX_OF_AVERAGE = Exercise(
     solution=softmax_of_average,
     faults=(
         (
-            "You averaged the logarithms, that is, the two heads' scores. The softmax of that is "
-            "the normalised product of the weights, a product of experts, and not their average: "
-            "average first, then take the logarithm.",
+            f"{EXPERTS}: average first, then take the logarithm.",
             lambda a, b: _centred((np.log(a) + np.log(b)) / 2),
+        ),
+        (
+            f"{EXPERTS}: average first, then take the logarithm, and subtract each row's mean.",
+            lambda a, b: (np.log(a) + np.log(b)) / 2,
+        ),
+        (
+            "You added the logarithms, or took that of first * second. The softmax of that is the "
+            "product of the weights, divided by its sum: average first, then take the logarithm, "
+            "and subtract each row's mean.",
+            lambda a, b: np.log(a * b),
         ),
         (
             "You added the logarithms. The softmax of that is the product of the weights, divided "

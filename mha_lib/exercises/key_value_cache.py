@@ -702,6 +702,11 @@ def _grouped(attend, read_key, read_value=None):
     return faulty
 
 
+def _repeated_numbers(x, num_heads):
+    """Every number of the heads, not every head, as often as a group is large."""
+    return np.repeat(x, num_heads // len(x)).reshape(num_heads, *x.shape[1:])
+
+
 def _mean_of_groups(x, num_kv_heads):
     """The mean over each group of heads, (num_kv_heads, n, d)."""
     return x.reshape(num_kv_heads, -1, *x.shape[1:]).mean(axis=1)
@@ -747,6 +752,11 @@ GROUPED_HEADS = Exercise(
             "You repeated each head num_kv_heads times. A head serves a group, num_heads / "
             "num_kv_heads query heads: repeat it as often.",
             lambda q, k, v: attention(q, *(np.repeat(x, len(x), axis=0) for x in (k, v))),
+        ),
+        (
+            "np.repeat without axis flattens the array and repeats every number, and a reshape "
+            "does not bring the heads back. Repeat whole heads: axis=0.",
+            _grouped(attention, _repeated_numbers),
         ),
         (
             "You mixed the queries of a group into one. The heads of a group share keys and "
