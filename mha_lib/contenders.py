@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from mha_lib import scratch
+from mha_lib.measure.torch_cores import written_out
 from mha_lib.pytorch import to_projections, to_torch
 from mha_lib.pytorch.multi_head import MultiHeadAttention
 from mha_lib.scratch.multi_head import layer_around, tiled_core
@@ -55,12 +56,7 @@ def bare(layer, x, causal):
 
 def plain(layer, x, causal):
     """The same with the formula written out: matmul, softmax, matmul."""
-    q, k, v = layer.project(x, x, x)
-    scores = q @ k.transpose(-1, -2) / layer.d_k**0.5  # (..., h, n, n)
-    if causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        scores = scores.masked_fill(hidden, -torch.inf)
-    heads = scores.softmax(-1) @ v  # (..., h, n, d_v)
+    heads = written_out(*layer.project(x, x, x), causal)  # (..., h, n, d_v)
     return layer.w_o(heads.transpose(-3, -2).flatten(-2))
 
 

@@ -1,5 +1,6 @@
 """Pictures: the same bytes twice, the files in figures/ current, and readable in grey."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -13,9 +14,15 @@ from mha_lib.figures import gallery, start_here, style
 ROOT = Path(__file__).parents[1]
 
 
+@functools.cache
+def drawn(name):
+    """A picture that several tests look at; some take seconds of training."""
+    return gallery.DRAWINGS[name]()
+
+
 @pytest.mark.parametrize("name", gallery.DRAWINGS)
 def test_a_picture_is_the_same_bytes_twice_and_in_its_file(name):
-    first, second = gallery.DRAWINGS[name](), gallery.DRAWINGS[name]()
+    first, second = drawn(name), gallery.DRAWINGS[name]()
     assert first.data == second.data
     path = ROOT / "figures" / f"{name}.{first.kind}"
     assert path.read_bytes() == first.data, f"python -m mha_lib figures rewrites {path.name}"
@@ -39,8 +46,7 @@ def test_the_map_shows_the_chapters_that_are_written_as_solid():
 
 
 def test_every_picture_says_in_words_what_it_shows():
-    for draw in gallery.DRAWINGS.values():
-        picture = draw()
+    for picture in map(drawn, gallery.DRAWINGS):
         assert len(picture.alt.split()) >= 8
         assert picture.kind == "png" or b"aria-label=" in picture.data
 

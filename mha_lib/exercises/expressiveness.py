@@ -7,13 +7,9 @@ from mha_lib.exercises.faulty import bare_softmax_over
 from mha_lib.exercises.judge import Exercise
 from mha_lib.exercises.masking import NUMBERS
 from mha_lib.exercises.single_head import softmax
+from mha_lib.expressiveness.tasks import signs
 
 CORNERS = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
-
-
-def _signs(k):
-    """All inputs of k bits, (2^k, k), each bit 1.0 or -1.0."""
-    return 1.0 - 2.0 * (np.arange(2**k)[:, None] >> np.arange(k)[::-1] & 1)
 
 
 def distances_to_line(points, normal, offset):
@@ -127,8 +123,8 @@ def _copy_bits_cases():
         (np.array([[1.0, -1.0]]), 0.0),
         (CORNERS, 2.0),
         (CORNERS, 1000.0),
-        (_signs(3)[1:7], 0.5),
-        (_signs(4)[3:11], 1.0),
+        (signs(3)[1:7], 0.5),
+        (signs(4)[3:11], 1.0),
     ]
 
 
@@ -277,9 +273,9 @@ def _subspace_cases():
     return [
         (CORNERS, 1),
         (shifted, 1),
-        (_signs(3), 1),
+        (signs(3), 1),
         (draw(rng, 5, 4), 2),
-        (_signs(4), 2),
+        (signs(4), 2),
         (draw(rng, 12, 6) + 1, 2),
     ]
 

@@ -134,7 +134,7 @@ def multi_head_attention_backward(
     >>> multi_head_attention_backward(np.ones((4, 4)), x, x, x, p, num_heads=2).query.shape
     (4, 4)
     """
-    _, backward = layer_around(
+    _, backward = _heads_around(
         plain_core,
         query,
         key,
@@ -155,6 +155,14 @@ def layer_around(core, query, key, value, projections, num_heads, mask=None, bia
 
     ``core`` is plain_core or tiled_core, which make the same pair inside the heads.
     """
+    inputs = query, key, value, projections, num_heads, mask, bias
+    concat, backward = _heads_around(core, *inputs, **options)
+    return *_narrow(query.dtype, affine(concat, projections.w_o, projections.b_o)), backward
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _heads_around(core, query, key, value, projections, num_heads, mask, bias, **options):
+    """The heads side by side, before w_o, and layer_around's backward function."""
     shared_mask, shared_bias = _arguments(query, key, value, projections, num_heads, mask, bias)
     p = projections
     q = split_heads(affine(query, p.w_q, p.b_q), num_heads)  # (..., h, n_q, d_k)
@@ -176,7 +184,7 @@ def layer_around(core, query, key, value, projections, num_heads, mask=None, bia
         inputs = _narrow(query.dtype, grad_query, grad_key, grad_value)
         return MultiHeadGradients(*inputs, Projections(*learned), *_narrow(query.dtype, grad_bias))
 
-    return *_narrow(query.dtype, affine(concat, p.w_o, p.b_o)), backward
+    return concat, backward
 
 
 def plain_core(q, k, v, mask, bias, **options):
