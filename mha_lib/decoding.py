@@ -4,7 +4,6 @@ All hold the same weights and are fed the same tokens, one at a time after a con
 the same numbers. Attention and residual connections alone: no feed-forward, no norms, no positions.
 """
 
-import copy
 import importlib.util
 from contextlib import contextmanager
 
@@ -30,12 +29,11 @@ def decode(context=1024, tokens=4, num_layers=8, d_model=512, num_heads=8):
     stacks = {
         "cache concatenated, PyTorch": concatenated(layers),
         "cache preallocated, PyTorch": preallocated(layers, context + tokens),
-        "the same, matrices by columns": preallocated(by_columns(layers), context + tokens),
         "cache preallocated, NumPy": in_numpy(layers, context + tokens),
         "no cache, PyTorch": uncached(layers, x),
     }
     if importlib.util.find_spec("transformers"):
-        stacks["Hugging Face, DynamicCache"] = hugging_face(layers)
+        stacks = {"Hugging Face, DynamicCache": hugging_face(layers)} | stacks
     return {name: _decoder(stack, x, context) for name, stack in stacks.items()}
 
 
@@ -45,24 +43,12 @@ def preallocated(layers, capacity):
 
     def step(x, kept):
         for layer, cache in zip(layers, caches):
-            cache.truncate(kept)
+            if cache.length > kept:
+                cache.truncate(kept)
             x = x + layer(x, cache=cache, causal=True)[0]
         return x
 
     return step
-
-
-def by_columns(layers):
-    """Copies whose matrices lie in memory column by column, with the same shapes and numbers.
-
-    A single token's product with a matrix reads all of it for one multiply-add a number, and BLAS
-    reads it faster in this order.
-    """
-    copies = copy.deepcopy(layers)
-    for layer in copies:
-        for linear in (layer.w_qkv, layer.w_o):
-            linear.weight.data = linear.weight.data.t().contiguous().t()
-    return copies
 
 
 def concatenated(layers):
@@ -104,7 +90,8 @@ def in_numpy(layers, capacity):
     def step(x, kept):
         x = x[0].numpy()
         for p, cache in zip(matrices, caches):
-            cache.truncate(kept)
+            if cache.length > kept:
+                cache.truncate(kept)
             x = x + scratch.multi_head_attention_cached(x, p, heads, cache)[0]
         return torch.from_numpy(x)[None]
 
@@ -129,7 +116,7 @@ def hugging_face(layers):
 
     def step(x, kept):
         turns = torch.ones(1, x.shape[1], first.d_k), torch.zeros(1, x.shape[1], first.d_k)
-        for rows in cache.layers:
+        for rows in cache.layers if cache.get_seq_length() > kept else ():
             rows.keys, rows.values = rows.keys[..., :kept, :], rows.values[..., :kept, :]
         for attention in theirs:
             x = x + attention(x, turns, None, cache)[0]

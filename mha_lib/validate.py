@@ -4,6 +4,7 @@ Every check names the argument, what came and what was expected, in one sentence
 answer the same questions (``shape``, ``ndim``, ``dtype``), so one definition serves both.
 """
 
+import functools
 import math
 from numbers import Integral, Real
 
@@ -12,7 +13,12 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 def dtype_name(array):
     """Name of an array's or tensor's dtype, without torch's prefix."""
-    return str(array.dtype).removeprefix("torch.")
+    return _name(array.dtype)
+
+
+@functools.cache
+def _name(dtype):  # NumPy takes microseconds to spell a dtype, and every call of a core asks
+    return str(dtype).removeprefix("torch.")
 
 
 def instance(name, value, kind):

@@ -16,6 +16,7 @@ from mha_lib.pytorch import (
     to_projections,
 )
 from mha_lib.pytorch import cache as cache_module
+from mha_lib.pytorch.attention import FEW
 
 from . import oracle
 from .cases import D_K, D_MODEL, D_V
@@ -611,6 +612,29 @@ def test_keys_that_were_turned_by_position_go_into_the_cache_as_they_are():
     assert_close(torch.cat(steps, -2), oracle.attention(q.numpy(), *repeated, causal=True)[0])
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16), ids=str)
+def test_values_lie_by_columns_where_no_kernel_wants_rows(dtype):
+    """Also once the cache has grown, and where the queries are too many for plain products."""
+    n = FEW + 5
+    made, x, cache = layer(dtype=dtype), tokens(n, dtype=dtype), KeyValueCache()
+    want, _ = made(x, causal=True)
+    got = in_chunks(made, x, [2, FEW + 1, 1, 1], cache)
+    assert_close(got.float(), want.float(), n * torch.finfo(dtype).eps)
+    half = dtype == torch.bfloat16
+    assert (cache.values.stride(-1) == 1) == half and cache.keys.stride(-1) == 1
+
+
+def test_a_caller_who_has_looked_is_believed_and_nan_still_spoils_its_own_row_alone():
+    made, x, cache = layer(), tokens(), KeyValueCache()
+    x[0, 1] = NAN
+    want, _ = made(x, causal=True)
+    assert_close(in_chunks(made, x, [1, 2, 2], cache), want)
+    assert not cache.ordinary
+    cache = KeyValueCache()
+    cache.append(torch.ones(1, 2, 3, 4), torch.full((1, 2, 3, 4), NAN), ordinary=True)
+    assert cache.ordinary
+
+
 # Tests of the tests: each fault keeps all shapes, so that only the numbers can tell.
 
 
@@ -634,14 +658,14 @@ def top_left(n_q, n_kv, device=None):
     return torch.ones(n_q, n_kv, dtype=torch.bool).tril()
 
 
-def only_the_newest(self, key, value, lengths=None, append=KeyValueCache.append):
-    keys, values = (x.clone() for x in append(self, key, value, lengths))
+def only_the_newest(self, key, *others, append=KeyValueCache.append, **options):
+    keys, values = (x.clone() for x in append(self, key, *others, **options))
     keys[..., : -key.shape[-2], :] = 0
     return keys, values
 
 
-def swapped(self, key, value, lengths=None, append=KeyValueCache.append):
-    keys, values = append(self, key, value, lengths)
+def swapped(self, *new, append=KeyValueCache.append, **options):
+    keys, values = append(self, *new, **options)
     return keys.flip(-2), values
 
 
@@ -670,8 +694,10 @@ FAULTS = {
     ),
     "one token too many kept": ("mha_lib.pytorch.cache.KeyValueCache.truncate", one_too_many),
     "grown without its tokens": (
-        "mha_lib.pytorch.cache.KeyValueCache._moved",
-        lambda self, room, n_kv: cache_module._zeros(room, 2 * n_kv),
+        "mha_lib.pytorch.cache.KeyValueCache._move",
+        lambda self, n_kv: setattr(
+            self, "_rooms", cache_module._rooms(*self._rooms, size=2 * n_kv)
+        ),
     ),
 }
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from mha_lib.pytorch import scaled_dot_product_attention
+from mha_lib.pytorch.attention import FEW
 
 from . import oracle
 from .cases import BATCHES, head_inputs, options, to_tensors
@@ -147,3 +149,20 @@ def test_mask_and_bias_reach_the_fused_kernel_over_many_batch_axes():
         for needed in (True, False)
     ]
     assert_close(*outputs)
+
+
+def test_the_kernel_gets_rows_whose_numbers_lie_side_by_side(monkeypatch):
+    """Others would send torch to its form that stores all weights."""
+    seen = []
+    kernel = F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda *a, **k: seen.extend(a[:3]) or kernel(*a, **k)
+    )
+    many = FEW + 1
+    inputs = [torch.randn(2, 3, 4, many, dtype=torch.float64).mT for _ in range(3)]
+    got, _ = scaled_dot_product_attention(*inputs, causal=True, need_weights=False)
+    want, _ = scaled_dot_product_attention(*inputs, causal=True)
+    assert_close(got, want)
+    assert len(seen) == 3 and all(x.stride(-1) == 1 for x in seen)
+    scaled_dot_product_attention(inputs[0][..., 1:, :], *inputs[1:], need_weights=False)
+    assert len(seen) == 3  # a few queries do without it

@@ -10,6 +10,7 @@ from mha_lib import masks, validate
 
 HALF = (torch.float16, torch.bfloat16)
 LARGEST = torch.finfo(torch.float32).max
+FEW = 16  # so many queries read keys and values faster by plain products than by the kernel
 
 
 def scaled_dot_product_attention(
@@ -55,18 +56,23 @@ def scaled_dot_product_attention(
 
 
 def attend(query, key, value, mask, bias, *, causal, scale, dropout_p, need_weights, ordinary):
-    """The fused core where it can be used, the explicit one where weights or care are needed."""
-    if need_weights or not ordinary:
-        output, weights = explicit(query, key, value, mask, bias, causal, scale, dropout_p)
+    """The fused core, or the explicit one: where weights or care are needed, and for few queries.
+
+    For these only if the values lie by columns, as a cache has them.
+    """
+    few = query.shape[-2] <= FEW and value.stride(-1) != 1
+    if need_weights or not ordinary or few:
+        options = causal, scale, dropout_p, ordinary
+        output, weights = explicit(query, key, value, mask, bias, *options)
         return output, weights if need_weights else None
     return fused(query, key, value, mask, bias, causal, scale, dropout_p), None
 
 
-def explicit(query, key, value, mask=None, bias=None, causal=False, scale=None, dropout_p=0.0):
+def explicit(query, key, value, mask, bias, causal, scale, dropout_p, ordinary):
     """Matmul, softmax, matmul: output and weights, half precision computed in float32."""
     dtype = query.dtype
     allowed = masks.allowed(mask, causal, query.shape[-2], key.shape[-2], device=query.device)
-    q, k, v, spoiled = _set_aside_nonfinite(query, key, value, allowed)
+    q, k, v, spoiled = _set_aside_nonfinite(query, key, value, allowed, ordinary)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     scores = scale * (q @ k.transpose(-1, -2))  # (..., n_q, n_kv)
     if bias is not None:
@@ -78,10 +84,11 @@ def explicit(query, key, value, mask=None, bias=None, causal=False, scale=None, 
     return output.to(dtype), weights.to(dtype)
 
 
-def fused(query, key, value, mask=None, bias=None, causal=False, scale=None, dropout_p=0.0):
+def fused(query, key, value, mask, bias, causal, scale, dropout_p):
     """torch's own kernel, which aligns causal rows top-left and wants exactly four axes.
 
-    With other numbers of axes torch falls back to a form that stores all weights.
+    With other numbers of axes, or rows whose numbers do not lie side by side, torch falls back to a
+    form that stores all weights.
     """
     n_q, n_kv = query.shape[-2], key.shape[-2]
     # The kernel's own rule hides with -inf before it scales: 0 or less would undo that.
@@ -91,6 +98,7 @@ def fused(query, key, value, mask=None, bias=None, causal=False, scale=None, dro
     if not is_causal:
         attn_mask = _additive(masks.allowed(mask, causal, n_q, n_kv, device=query.device), bias)
     options = dropout_p, is_causal, scale
+    query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
     if query.ndim == 4:
         return _kernel(query, key, value, attn_mask, *options)
     if attn_mask is not None and query.ndim > 4:
@@ -184,12 +192,14 @@ def is_ordinary(*tensors):
     return squares < LARGEST  # False for NaN
 
 
-def _set_aside_nonfinite(query, key, value, allowed):
+def _set_aside_nonfinite(query, key, value, allowed, ordinary):
     """Zeros for every row with inf or NaN, and the places (or None) that such a row spoils.
 
     0 * NaN is NaN, so a forbidden row must be out of the way before any product is formed.
     """
     q, k, v = (a.float() if a.dtype in HALF else a for a in (query, key, value))
+    if ordinary:
+        return q, k, v, None
     finite_q, finite_k, finite_v = (a.isfinite().all(-1) for a in (q, k, v))
     if finite_q.all() and finite_k.all() and finite_v.all():
         return q, k, v, None

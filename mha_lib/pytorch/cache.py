@@ -8,7 +8,7 @@ computed once. Sources: Shazeer 2019, "Fast Transformer Decoding" (what decoding
 import torch
 
 from mha_lib import masks, validate
-from mha_lib.pytorch.attention import is_ordinary
+from mha_lib.pytorch.attention import HALF, is_ordinary
 from mha_lib.pytorch.grouped import attend_in_groups
 
 
@@ -25,19 +25,23 @@ def cached_attention(
     scale=None,
     dropout_p=0.0,
     need_weights=False,
+    ordinary=None,
 ):
     """Append the new tokens' keys and values; attend from their queries to all that is kept.
 
     query is (..., num_heads, n, d_k), key and value (..., num_kv_heads, n, d), of n new tokens; a
     frozen cache is only read, and takes None for both. ``mask`` and ``bias`` broadcast to
     (..., num_heads, n, cache.n_kv(n)). Of sample b the first ``lengths[b]`` tokens are real: those
-    after them are not kept and see nothing. Returns (..., num_heads, n, d_v) and weights or None.
+    after them are not kept and see nothing. ``ordinary`` is is_ordinary of what is new, from a
+    caller who knows. Returns (..., num_heads, n, d_v) and weights or None.
     """
+    if ordinary is None:
+        ordinary = is_ordinary(*(x for x in (query, key, value) if x is not None))
     if cache.frozen:
         keys, values = cache.keys, cache.values
     else:
         rule = cache.rule(query.shape[-2], lengths, causal=causal, device=query.device)
-        keys, values = cache.append(key, value, lengths)
+        keys, values = cache.append(key, value, lengths, ordinary=ordinary)
         if rule is not None:
             mask, causal = rule if mask is None else mask & rule, False
     return attend_in_groups(
@@ -50,7 +54,7 @@ def cached_attention(
         scale=scale,
         dropout_p=dropout_p,
         need_weights=need_weights,
-        ordinary=cache.ordinary and is_ordinary(query),
+        ordinary=cache.ordinary and ordinary,
     )
 
 
@@ -92,12 +96,12 @@ class KeyValueCache:
     @property
     def keys(self):
         """All keys, (..., num_kv_heads, n_kv, d_k); a view, to be read only."""
-        return self._rooms[0][..., self._first : self._stop, :]
+        return self._rooms[0].narrow(-2, self._first, self._stop - self._first)
 
     @property
     def values(self):
         """All values, (..., num_kv_heads, n_kv, d_v); a view, to be read only."""
-        return self._rooms[1][..., self._first : self._stop, :]
+        return self._rooms[1].narrow(-2, self._first, self._stop - self._first)
 
     @property
     def nbytes(self):
@@ -106,39 +110,37 @@ class KeyValueCache:
 
     def n_kv(self, n, lengths=None):
         """How many keys the next n tokens will see at most, themselves included."""
-        if self.frozen:
-            return self._stop
-        if self.window is not None:
-            return min(self.length, self.window - 1) + n
-        return max(self._after(n, lengths), default=0)
+        return self._stop if self.frozen else self._rows_after(n, self._after(n, lengths))
 
     def positions(self, n, device=None):
         """Positions of the next n tokens: (n,), or (batch, n) where samples differ in length."""
         start = self.length if self.lengths is None else _column(self.lengths, device)
         return torch.arange(n, device=device) + start
 
-    def append(self, key, value, lengths=None):
+    def append(self, key, value, lengths=None, *, ordinary=None):
         """Keep new tokens, (..., num_kv_heads, n, d); return ``keys`` and ``values`` to attend to.
 
         A rolling cache returns the last window - 1 tokens and the new ones. Of sample b the first
         ``lengths[b]`` tokens are kept. Each sample's rows start at 0; rows beyond its own number of
-        tokens mean nothing, and ``rule`` hides them.
+        tokens mean nothing, and ``rule`` hides them. ``ordinary`` is is_ordinary(key, value), for a
+        caller who knows.
         Raises ValueError or TypeError, and keeps nothing, if the cache is full or does not fit.
         """
         self._check(key, value, lengths)
         n = key.shape[-2]
-        after, n_kv = self._after(n, lengths), self.n_kv(n, lengths)
+        after = self._after(n, lengths)
+        n_kv = self._rows_after(n, after)
         self._check_capacity(n_kv)
         if self.window is not None:
             self._first = self._stop - (n_kv - n)
         self._make_room(key, value, n_kv)
         for room, new in zip(self._rooms, (key, value)):
             if lengths is None and self.lengths is None:
-                room[..., self._stop : self._first + n_kv, :] = new
+                room.narrow(-2, self._stop, n).copy_(new)
             else:
                 self._write_each(room, new, after)
-        if n:
-            self.ordinary = self.ordinary and is_ordinary(key, value)
+        if n and self.ordinary:
+            self.ordinary = is_ordinary(key, value) if ordinary is None else ordinary
         self._stop = self._first + n_kv
         self._set_lengths(after)
         return self.keys, self.values
@@ -196,6 +198,12 @@ class KeyValueCache:
         lengths = _whole_numbers("lengths", lengths)
         return [start + new for start, new in zip(self._starts(len(lengths)), lengths)]
 
+    def _rows_after(self, n, after):
+        """How many rows are attended to once n tokens came and the lengths are ``after``."""
+        if self.window is not None:
+            return min(self.length, self.window - 1) + n
+        return max(after, default=0)
+
     def _each(self, length):
         """A list of a number for each sample, or of one number for all of the same length."""
         if not hasattr(length, "__len__"):
@@ -208,25 +216,25 @@ class KeyValueCache:
 
     def _set_lengths(self, lengths):
         self.length = max(lengths, default=0)
-        self.lengths = lengths if any(n != self.length for n in lengths) else None
+        self.lengths = lengths if len(set(lengths)) > 1 else None
 
     def _make_room(self, key, value, n_kv):
         """Room for n_kv rows from ``_first`` on, in tensors that may be written to."""
         if self._rooms is None:
-            size = self.capacity or n_kv
-            self._rooms = [_zeros(x, size) for x in (key, value)]
+            self._rooms = _rooms(key, value, self.capacity or n_kv)
         elif self._first + n_kv > self._rooms[0].shape[-2]:
-            self._rooms = [self._moved(room, n_kv) for room in self._rooms]
-            self._first, self._stop = 0, self._stop - self._first
-        elif any(x.requires_grad for x in (key, value, *self._rooms)):
+            self._move(n_kv)
+        elif key.requires_grad or value.requires_grad or self._rooms[0].requires_grad:
             self._rooms = [room.clone() for room in self._rooms]  # backward needs the old ones
 
-    def _moved(self, room, n_kv):
-        """The rows that count at the start of a larger room, or of one for two windows."""
-        double = 2 * (self.window or room.shape[-2])
-        moved = _zeros(room, max(double, n_kv))
-        moved[..., : self._stop - self._first, :] = room[..., self._first : self._stop, :]
-        return moved
+    def _move(self, n_kv):
+        """The rows that count go to the start of larger rooms, or of rooms for two windows."""
+        old, rows = (self.keys, self.values), self._stop - self._first
+        double = 2 * (self.window or self._rooms[0].shape[-2])
+        self._rooms = _rooms(*old, max(double, n_kv))
+        for room, kept in zip(self._rooms, old):
+            room.narrow(-2, 0, rows).copy_(kept)
+        self._first, self._stop = 0, rows
 
     def _write_each(self, room, new, after):
         """Each sample's new rows behind its own last one."""
@@ -274,9 +282,17 @@ def _check_lengths(lengths, batch_axes, n):
         )
 
 
-def _zeros(like, size):
-    """Zeros in the shape of ``like`` with ``size`` rows: memory as it comes may hold NaN."""
-    return like.new_zeros((*like.shape[:-2], size, like.shape[-1]))
+def _rooms(key, value, size):
+    """Zeros for so many keys and values: memory as it comes may hold NaN.
+
+    On a CPU a feature's values lie side by side: a sum over rows then runs along memory, a third
+    faster. Half precision and GPUs have kernels of their own, which want rows.
+    """
+    *batch, _, d_v = value.shape
+    keys = key.new_zeros(*batch, size, key.shape[-1])
+    if value.device.type == "cpu" and value.dtype not in HALF:
+        return [keys, value.new_zeros(*batch, d_v, size).mT]
+    return [keys, value.new_zeros(*batch, size, d_v)]
 
 
 def _column(numbers, device):

@@ -60,6 +60,7 @@ class MultiHeadAttention(nn.Module):
         self.w_qkv = nn.Linear(d_model, sum(self.widths), **options)
         self.w_o = nn.Linear(num_heads * self.d_v, d_model, **options)
         self.reset_parameters()
+        by_columns(self.w_qkv, self.w_o)
 
     def reset_parameters(self):
         """Draw each matrix by its own size (Glorot and Bengio 2010), biases zero."""
@@ -105,7 +106,8 @@ class MultiHeadAttention(nn.Module):
         validate.flag("need_weights", need_weights)
         validate.scale(scale)
         _check_features(query, key, value, self.w_qkv.weight)
-        self._check_scores(query, key.shape[-2], mask, bias)
+        if mask is not None or bias is not None:
+            self._check_scores(query, key.shape[-2], mask, bias)
         projected = self._project(query, key, value)
         ordinary = is_ordinary(*projected)
         if not ordinary:
@@ -122,8 +124,7 @@ class MultiHeadAttention(nn.Module):
             need_weights=need_weights,
             ordinary=ordinary,
         )
-        w_o = self.w_o
-        return F.linear(heads.transpose(-3, -2).flatten(-2), w_o.weight, w_o.bias), weights
+        return self._merge(heads), weights
 
     def remember(self, memory, value=None):
         """A cache filled once with a memory (..., n_kv, d_model), for cross-attention to read.
@@ -148,9 +149,11 @@ class MultiHeadAttention(nn.Module):
         _check_features(query, query, query, self.w_qkv.weight)
         if lengths is not None:
             query = without_padding(query, lengths)
-        self._check_scores(query, cache.n_kv(query.shape[-2], lengths), mask, bias)
-        heads, weights = cached_attention(
-            *self._project_for(cache, query),
+        if mask is not None or bias is not None:
+            self._check_scores(query, cache.n_kv(query.shape[-2], lengths), mask, bias)
+        heads, ordinary = self._heads_for(cache, query)
+        mixed, weights = cached_attention(
+            *heads,
             cache,
             masks.with_head_axis(mask, query.ndim - 2),
             masks.with_head_axis(bias, query.ndim - 2),
@@ -159,14 +162,22 @@ class MultiHeadAttention(nn.Module):
             scale=scale,
             dropout_p=self.dropout if self.training else 0.0,
             need_weights=need_weights,
+            ordinary=ordinary,
         )
-        w_o = self.w_o
-        return F.linear(heads.transpose(-3, -2).flatten(-2), w_o.weight, w_o.bias), weights
+        return self._merge(mixed), weights
 
-    def _project_for(self, cache, query):
+    def _heads_for(self, cache, query):
+        """What cached_attention takes, and is_ordinary of it: one look at all three is quicker."""
         if cache.frozen:
-            return self._project_one(0, query), None, None
-        return self._grouped_heads(self._project(query, query, query))
+            q = self._project_one(0, query)
+            return (q, None, None), is_ordinary(q)
+        projected = self._project(query, query, query)
+        return self._grouped_heads(projected), is_ordinary(*projected)
+
+    def _merge(self, heads):
+        """Heads (..., num_heads, n, d_v) side by side, and through w_o."""
+        w_o = self.w_o
+        return F.linear(heads.transpose(-3, -2).flatten(-2), w_o.weight, w_o.bias)
 
     def _project_one(self, part, x):
         """The queries (part 0), keys (1) or values (2) of x alone, (..., heads, n, d)."""
@@ -183,7 +194,8 @@ class MultiHeadAttention(nn.Module):
 
     def _project(self, query, key, value):
         """One tensor for self-attention, three otherwise: (..., n, width)."""
-        weight, bias = self.w_qkv.weight, self.w_qkv.bias
+        w_qkv = self.w_qkv  # looked up once, since torch's modules are slow to give their parts
+        weight, bias = w_qkv.weight, w_qkv.bias
         if query is key is value:
             return (F.linear(query, weight, bias),)
         biases = [None] * 3 if bias is None else bias.split(self.widths)
@@ -200,6 +212,9 @@ class MultiHeadAttention(nn.Module):
 
     def _grouped_heads(self, projected):
         """Split what _project gives into heads."""
+        if len(projected) == 1 and self.d_k == self.d_v:  # all at once: small layers feel each call
+            heads = self.num_heads, self.num_kv_heads, self.num_kv_heads
+            return _split(projected[0], sum(heads), self.d_k).split_with_sizes(heads, -3)
         q, k, v = (
             projected if len(projected) == 3 else projected[0].split_with_sizes(self.widths, -1)
         )
@@ -209,8 +224,6 @@ class MultiHeadAttention(nn.Module):
         return q, k, v
 
     def _check_scores(self, query, n_kv, mask, bias):
-        if mask is None and bias is None:
-            return
         batch, sizes = query.shape[:-2], (self.num_heads, query.shape[-2], n_kv)
         if mask is not None:
             masks.check(mask, masks.scores_shape(mask, batch, *sizes), torch.Tensor)
@@ -223,6 +236,16 @@ class MultiHeadAttention(nn.Module):
             f"d_model={self.d_model}, num_heads={self.num_heads}, "
             f"num_kv_heads={self.num_kv_heads}, d_k={self.d_k}, d_v={self.d_v}"
         )
+
+
+def by_columns(*linears):
+    """Lay the matrices of linear layers out column by column; shapes and numbers stay the same.
+
+    A single token's product with a matrix reads all of it for one multiply-add a number, and BLAS
+    reads a matrix (features out, features in) up to twice as fast in this order.
+    """
+    for linear in linears:
+        linear.weight.data = linear.weight.data.t().contiguous().t()
 
 
 def _check_features(query, key, value, weight):

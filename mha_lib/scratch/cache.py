@@ -26,8 +26,10 @@ class KeyValueCache:
         sizes = {"capacity": capacity, "num_kv_heads": num_kv_heads, "d_k": d_k}
         for name, size in (sizes | ({} if d_v is None else {"d_v": d_v})).items():
             validate.positive_integer(name, size)
-        self._keys = np.zeros((num_kv_heads, capacity, d_k), dtype)
-        self._values = np.zeros((num_kv_heads, capacity, d_k if d_v is None else d_v), dtype)
+        d_v = d_k if d_v is None else d_v
+        # A feature's numbers lie side by side: a token's products then run along memory.
+        self._keys = np.zeros((num_kv_heads, d_k, capacity), dtype).swapaxes(1, 2)
+        self._values = np.zeros((num_kv_heads, d_v, capacity), dtype).swapaxes(1, 2)
         self.length = 0
 
     @property

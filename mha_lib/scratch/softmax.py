@@ -17,8 +17,8 @@ def softmax(scores, axis=-1, out=None):
            [0.5, 0.5]])
     """
     validate.floats(np.ndarray, scores=scores)
-    top = scores.max(axis=axis, keepdims=True, initial=-np.inf)
-    top = np.where(np.isneginf(top), 0, top)  # nothing allowed: exp(-inf - 0) is the 0 we want
+    lowest = np.finfo(scores.dtype).min  # nothing allowed: exp(-inf - lowest) is the 0 we want
+    top = scores.max(axis=axis, keepdims=True, initial=lowest)
     weights = np.subtract(scores, top, out=out)
     np.exp(weights, out=weights)
     total = weights.sum(axis=axis, keepdims=True)
