@@ -4,6 +4,7 @@ All hold the same weights and are fed the same tokens, one at a time after a con
 the same numbers. Attention and residual connections alone: no feed-forward, no norms, no positions.
 """
 
+import copy
 import importlib.util
 from contextlib import contextmanager
 
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from threadpoolctl import ThreadpoolController
 
-from mha_lib.pytorch import KeyValueCache, MultiHeadAttention, to_projections
+from mha_lib.pytorch import KeyValueCache, MultiHeadAttention, by_columns, to_projections
 from mha_lib.scratch import cache as scratch
 
 
@@ -29,6 +30,9 @@ def decode(context=1024, tokens=4, num_layers=8, d_model=512, num_heads=8):
     stacks = {
         "cache concatenated, PyTorch": concatenated(layers),
         "cache preallocated, PyTorch": preallocated(layers, context + tokens),
+        "the same by columns, PyTorch": preallocated(
+            in_columns(layers), context + tokens, columns=True
+        ),
         "cache preallocated, NumPy": in_numpy(layers, context + tokens),
         "no cache, PyTorch": uncached(layers, x),
     }
@@ -37,9 +41,9 @@ def decode(context=1024, tokens=4, num_layers=8, d_model=512, num_heads=8):
     return {name: _decoder(stack, x, context) for name, stack in stacks.items()}
 
 
-def preallocated(layers, capacity):
+def preallocated(layers, capacity, columns=False):
     """The book's layer and cache; a step takes tokens (1, n, d_model) and how many are kept."""
-    caches = [KeyValueCache(capacity) for _ in layers]
+    caches = [KeyValueCache(capacity, columns=columns) for _ in layers]
 
     def step(x, kept):
         for layer, cache in zip(layers, caches):
@@ -49,6 +53,11 @@ def preallocated(layers, capacity):
         return x
 
     return step
+
+
+def in_columns(layers):
+    """Copies of the layers, laid out for decoding."""
+    return [by_columns(copy.deepcopy(layer)) for layer in layers]
 
 
 def concatenated(layers):

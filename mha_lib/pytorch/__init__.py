@@ -10,11 +10,13 @@ from mha_lib.pytorch.conversion import (
     to_torch,
     unshare_heads,
 )
+from mha_lib.pytorch.layout import by_columns
 from mha_lib.pytorch.multi_head import MultiHeadAttention
 
 __all__ = [
     "KeyValueCache",
     "MultiHeadAttention",
+    "by_columns",
     "cached_attention",
     "from_projections",
     "from_torch",

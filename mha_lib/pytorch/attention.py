@@ -10,7 +10,7 @@ from mha_lib import masks, validate
 
 HALF = (torch.float16, torch.bfloat16)
 LARGEST = torch.finfo(torch.float32).max
-FEW = 16  # so many queries read keys and values faster by plain products than by the kernel
+FEW = 16  # for so many queries plain products cost less than the copy that the kernel would need
 
 
 def scaled_dot_product_attention(
@@ -58,7 +58,7 @@ def scaled_dot_product_attention(
 def attend(query, key, value, mask, bias, *, causal, scale, dropout_p, need_weights, ordinary):
     """The fused core, or the explicit one: where weights or care are needed, and for few queries.
 
-    For these only if the values lie by columns, as a cache has them.
+    For these only if the values lie by columns, as a cache may keep them.
     """
     few = query.shape[-2] <= FEW and value.stride(-1) != 1
     if need_weights or not ordinary or few:
@@ -205,7 +205,7 @@ def _set_aside_nonfinite(query, key, value, allowed, ordinary):
         return q, k, v, None
     spoiled = ~(finite_q[..., :, None] & (finite_k & finite_v)[..., None, :])  # (..., n_q, n_kv)
     q, k, v = (
-        a.masked_fill(~finite[..., None], 0)
+        torch.where(finite[..., None], a, 0)  # lies as a does, so that BLAS rounds as before
         for finite, a in ((finite_q, q), (finite_k, k), (finite_v, v))
     )
     return q, k, v, spoiled if allowed is None else spoiled & allowed

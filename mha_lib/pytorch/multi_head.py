@@ -60,7 +60,6 @@ class MultiHeadAttention(nn.Module):
         self.w_qkv = nn.Linear(d_model, sum(self.widths), **options)
         self.w_o = nn.Linear(num_heads * self.d_v, d_model, **options)
         self.reset_parameters()
-        by_columns(self.w_qkv, self.w_o)
 
     def reset_parameters(self):
         """Draw each matrix by its own size (Glorot and Bengio 2010), biases zero."""
@@ -236,16 +235,6 @@ class MultiHeadAttention(nn.Module):
             f"d_model={self.d_model}, num_heads={self.num_heads}, "
             f"num_kv_heads={self.num_kv_heads}, d_k={self.d_k}, d_v={self.d_v}"
         )
-
-
-def by_columns(*linears):
-    """Lay the matrices of linear layers out column by column; shapes and numbers stay the same.
-
-    A single token's product with a matrix reads all of it for one multiply-add a number, and BLAS
-    reads a matrix (features out, features in) up to twice as fast in this order.
-    """
-    for linear in linears:
-        linear.weight.data = linear.weight.data.t().contiguous().t()
 
 
 def _check_features(query, key, value, weight):
