@@ -49,7 +49,7 @@ class Problem(NamedTuple):
         return self.query, self.memory, self.memory, self.projections, self.num_heads
 
 
-def climb(n_q=3, n_kv=5, d_model=8, num_heads=2, seed=0):
+def climb(n_q=3, n_kv=5, d_model=24, num_heads=4, seed=0):
     """Compute one layer every way there is; a list of rungs.
 
     >>> all(rung.holds for rung in climb())

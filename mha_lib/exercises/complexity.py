@@ -752,6 +752,11 @@ def _online_step_faults():
         "-inf, so that any score of the next tile is larger.",
         _returned(lambda answer, _: (_finite(answer[0]), *answer[1:])),
     )
+    yield (
+        "You returned a finite number as the maximum of a row that has seen nothing, however low "
+        "it is. It stays -inf.",
+        _returned(lambda answer, _: (np.maximum(answer[0], -1e30), *answer[1:])),
+    )
 
 
 ONLINE_STEP = Exercise(

@@ -27,6 +27,7 @@ def _softmax_cases():
         (np.log([[1.0, 1.0], [1.0, 3.0]]),),
         (1000 + np.log([[1.0, 3.0]]),),
         (np.array([[0.0, 0.0], [-1000.0, -1000.0]]),),
+        (np.array([[0.0, 2000.0], [2000.0, 0.0]]),),
         (draw(rng, 3, 4),),
         (draw(rng, 2, 3, 4),),
     ]
@@ -34,6 +35,11 @@ def _softmax_cases():
 
 def _softmax_random(rng):
     return (3 * rng.normal(size=unequal(rng, int(rng.integers(1, 5)))),)
+
+
+def _mean_for_maximum(scores):
+    exponentials = np.exp(scores - scores.mean(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
 def _maximum_loses_its_axis(scores):
@@ -120,6 +126,11 @@ SOFTMAX = Exercise(
             softmax_over(None, top_axis=None),
         ),
         (NO_MAXIMUM, bare_softmax_over(-1)),
+        (
+            "You subtracted something other than each row's maximum. Whatever lies far above it "
+            "still overflows.",
+            _mean_for_maximum,
+        ),
         (
             "You subtracted the maximum of the whole array. A row far below it turns into zeros, "
             "and 0 / 0 is NaN. Subtract each row's own maximum.",

@@ -541,6 +541,7 @@ def _masked_attention_cases():
     hidden_far_above = np.array([[0.0], [1000.0]])  # the scores of the query 1
     return [
         (np.ones((1, 1)), hidden_far_above, pair, np.array([[True, False]])),
+        (np.ones((1, 1)), np.array([[-1000.0], [0.0]]), pair, np.array([[True, False]])),
         (np.zeros((1, 1)), np.zeros((2, 1)), pair, np.zeros((1, 2), bool)),
         (zeros, zeros, np.array([[1.0], [2.0], [4.0]]), causal),
         (draw(rng, 3, 4), draw(rng, 5, 4), draw(rng, 5, 2), some),
@@ -623,6 +624,11 @@ MASKED_ATTENTION = Exercise(
             "A query that may attend to nothing gets NaN in your function: all its scores are "
             "-inf, and the softmax divides 0 by 0. It should get zeros.",
             _masked(filled(-np.inf)),
+        ),
+        (
+            "The number that you hide scores with is not low enough: an allowed score that is even "
+            "lower loses against it. Use -inf, or a number like -1e30.",
+            _masked(lambda scores, mask: np.where(mask, filled(-100)(scores, mask), 0)),
         ),
         (
             "You added a large negative number to forbidden scores. For a query that may attend to "
