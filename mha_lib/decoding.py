@@ -6,7 +6,6 @@ the same numbers. Attention and residual connections alone: no feed-forward, no 
 
 import copy
 import importlib.util
-from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ import torch.nn.functional as F
 from threadpoolctl import ThreadpoolController
 
 from mha_lib.pytorch import KeyValueCache, MultiHeadAttention, by_columns, to_projections
+from mha_lib.pytorch.threads import one_thread
 from mha_lib.scratch import cache as scratch
 
 
@@ -140,21 +140,10 @@ def _decoder(stack, x, context):
 
     @torch.no_grad()
     def run():
-        with _one_thread(pools):
+        with one_thread(), pools.limit(limits=1):
             steps = [stack(x[:, t : t + 1], t) for t in range(context, x.shape[1])]
         return torch.cat(steps, 1)
 
     with torch.no_grad():
         stack(x[:, :context], 0)
     return run
-
-
-@contextmanager
-def _one_thread(pools):
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with pools.limit(limits=1):
-            yield
-    finally:
-        torch.set_num_threads(threads)

@@ -6,6 +6,7 @@ import time
 from mha_lib import validate
 from mha_lib.models import smollm2
 from mha_lib.models.tokenizer import chat
+from mha_lib.pytorch.threads import one_thread
 
 
 def generate(text, tokens=40, cached=True):
@@ -18,7 +19,7 @@ def generate(text, tokens=40, cached=True):
     numbers = model.tokenizer.encode(chat(text))
     caches = model.caches() if cached else None
     times = [time.perf_counter()]
-    with smollm2.one_thread():
+    with one_thread():
         for piece in pieces(model, model.greedy(numbers, tokens, caches)):
             print(piece, end="", flush=True)
             times.append(time.perf_counter())

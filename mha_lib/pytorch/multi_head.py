@@ -97,13 +97,15 @@ class MultiHeadAttention(nn.Module):
         """
         if cache is not None or lengths is not None:
             _check_cache(cache, key, value, lengths)
-            options = {"causal": causal, "scale": scale, "need_weights": need_weights}
-            return self._with_cache(query, cache, mask, bias, lengths, **options)
-        key = query if key is None else key
-        value = key if value is None else value
         validate.flag("causal", causal)
         validate.flag("need_weights", need_weights)
         validate.scale(scale)
+        options = {"causal": causal, "scale": scale, "need_weights": need_weights}
+        options["dropout_p"] = self.dropout if self.training else 0.0
+        if cache is not None:
+            return self._with_cache(query, cache, mask, bias, lengths, options)
+        key = query if key is None else key
+        value = key if value is None else value
         _check_features(query, key, value, self.w_qkv.weight)
         if mask is not None or bias is not None:
             self._check_scores(query, key.shape[-2], mask, bias)
@@ -117,11 +119,8 @@ class MultiHeadAttention(nn.Module):
             *self._heads(projected),
             masks.with_head_axis(mask, query.ndim - 2),
             masks.with_head_axis(bias, query.ndim - 2),
-            causal=causal,
-            scale=scale,
-            dropout_p=self.dropout if self.training else 0.0,
-            need_weights=need_weights,
             ordinary=ordinary,
+            **options,
         )
         return self._merge(heads), weights
 
@@ -140,11 +139,8 @@ class MultiHeadAttention(nn.Module):
         cache.frozen = True
         return cache
 
-    def _with_cache(self, query, cache, mask, bias, lengths, *, causal, scale, need_weights):
+    def _with_cache(self, query, cache, mask, bias, lengths, options):
         """forward with keys and values from a cache, after those of the new tokens went into it."""
-        validate.flag("causal", causal)
-        validate.flag("need_weights", need_weights)
-        validate.scale(scale)
         _check_features(query, query, query, self.w_qkv.weight)
         if lengths is not None:
             query = without_padding(query, lengths)
@@ -157,11 +153,8 @@ class MultiHeadAttention(nn.Module):
             masks.with_head_axis(mask, query.ndim - 2),
             masks.with_head_axis(bias, query.ndim - 2),
             lengths=lengths,
-            causal=causal,
-            scale=scale,
-            dropout_p=self.dropout if self.training else 0.0,
-            need_weights=need_weights,
             ordinary=ordinary,
+            **options,
         )
         return self._merge(mixed), weights
 
